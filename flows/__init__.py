@@ -1,0 +1,1 @@
+"""Orchestration: order, branching, retries and names. No arithmetic, no file formats."""

@@ -1,0 +1,1 @@
+"""Checkpoint folders as trainers leave them, one file per layout."""

@@ -1,0 +1,1 @@
+"""Sources of evaluation items and the adapters of well-known datasets."""

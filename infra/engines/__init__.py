@@ -1,0 +1,1 @@
+"""Adapters that turn token ids into completions: vllm and transformers."""

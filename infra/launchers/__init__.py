@@ -1,0 +1,1 @@
+"""Adapters that start, watch and stop worker processes."""

@@ -1,0 +1,46 @@
+"""Evaluation items as every source delivers them, before any prompt is rendered."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.base import Model
+
+
+class ChatMessage(Model):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    """Who speaks."""
+    content: str
+    """What is said, as the dataset has it."""
+
+
+class EvalItem(Model):
+    """One problem with its gold answer."""
+
+    item_id: str
+    """Stable name: the dataset's own id, else a digest of prompt and gold."""
+    messages: tuple[ChatMessage, ...]
+    """The conversation to answer; its last turn is the user's."""
+    gold: str
+    """The gold answer in the dataset's own form; every gold of a loaded dataset is known to parse."""
+    grader: Literal["math", "reasoning_gym"] = "math"
+    """Which grader decides: mathematical equality, or the scorer of the reasoning_gym task."""
+    grader_data: str = ""
+    """What that grader needs beyond the gold: for reasoning_gym the task and entry as JSON; empty for math."""
+    subsets: dict[str, str] = Field(default_factory=dict)
+    """Strata to report apart, such as {"subject": "Algebra", "level": "5"}."""
+    solution: str | None = None
+    """The dataset's worked solution, where it has one."""
+
+
+class LoadedDataset(Model):
+    """A dataset ready for planning: unique ids, parseable golds, non-empty prompts."""
+
+    name: str
+    """How reports call it, such as `gsm8k` or `reasoning_gym:chain_sum`."""
+    version: str
+    """Digest over every item in order: two loads with one version are the same data."""
+    items: tuple[EvalItem, ...]
+    """The items in the source's order; at least one."""

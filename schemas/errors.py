@@ -1,0 +1,75 @@
+"""Every error that Milepost raises on purpose: one class per decision that a caller makes.
+
+    MilepostError                       exit 1: the run failed
+    ├── UserInputError                  exit 2: stop and tell the user, nothing was launched
+    │   ├── ConfigError                 a key or value of the configuration
+    │   ├── CheckpointError             a checkpoint that cannot be evaluated
+    │   ├── DatasetError                a dataset that cannot be graded
+    │   ├── StoreError                  a store that cannot be read or written
+    │   └── SetupError                  something this machine lacks (engine, memory, devices)
+    ├── TransientError                  try again
+    ├── EngineOutOfMemoryError          shrink the batch
+    ├── EngineError                     the engine refused or died for another reason: surface it
+    ├── WorkerError                     a replica ended before its work was done
+    └── DistributedEvaluationError      what the replicas made does not add up: publish nothing
+        └── MergeError                  a planned sample is missing or was made from another prompt
+
+A message names the value seen, the values allowed and the next step. Foreign exceptions are translated once, in the
+adapter that met them, with `from exc`.
+"""
+
+
+class MilepostError(Exception):
+    """The root: anything that Milepost reports to a user without a traceback."""
+
+    exit_code = 1
+
+
+class UserInputError(MilepostError):
+    """The user's input is wrong; nothing was launched."""
+
+    exit_code = 2
+
+
+class ConfigError(UserInputError):
+    """A key or value of the configuration is not acceptable."""
+
+
+class CheckpointError(UserInputError):
+    """The checkpoint folder cannot be evaluated as it is."""
+
+
+class DatasetError(UserInputError):
+    """The dataset cannot be read or cannot be graded."""
+
+
+class StoreError(UserInputError):
+    """The store cannot be read or written."""
+
+
+class SetupError(UserInputError):
+    """This machine lacks something that the evaluation needs."""
+
+
+class TransientError(MilepostError):
+    """A passing failure of the outside world: the caller may try again."""
+
+
+class EngineOutOfMemoryError(MilepostError):
+    """The engine ran out of memory: the caller may try a smaller batch."""
+
+
+class EngineError(MilepostError):
+    """The engine refused the work or died for a reason other than memory."""
+
+
+class WorkerError(MilepostError):
+    """A replica ended before its work was done."""
+
+
+class DistributedEvaluationError(MilepostError):
+    """What the replicas made does not add up; no metric is published."""
+
+
+class MergeError(DistributedEvaluationError):
+    """A planned sample is missing, or a sample was made from a prompt that was not planned."""

@@ -1,0 +1,38 @@
+"""Grading: its configuration and its result."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.base import Model
+from schemas.states import Verdict
+
+
+class GradingConfig(Model):
+    """How answers are found in completions and compared with the gold."""
+
+    timeout_s: float = Field(default=10.0, gt=0, le=600)
+    """Wall seconds that one comparison may take before its process is killed; most take milliseconds."""
+    num_processes: int | None = Field(default=None, ge=1, le=256)
+    """Grading processes for what the exact fast path cannot decide; None for the cores at hand, at most 8."""
+    answer_sources: tuple[Literal["boxed", "hash", "phrase", "last_number"], ...] = (
+        "boxed",
+        "hash",
+        "phrase",
+        "last_number",
+    )
+    """Where an answer is looked for, in order: the last complete \\boxed{}, the last `#### x`, the last "answer is x",
+    and (numeric golds only) the last number. The first source that yields one decides."""
+
+
+class Grade(Model):
+    """The grader's word on one completion."""
+
+    verdict: Verdict
+    """What was decided."""
+    answer: str | None
+    """The answer that was found, as the completion has it; None when there is none."""
+    score: float | None
+    """1 or 0, or the fraction of a partial-credit grader; None when the verdict has no score."""
+    reason: str | None = None
+    """Why there is no score; None when there is one."""

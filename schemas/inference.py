@@ -1,0 +1,238 @@
+"""The plan of a run and what controller and worker tell each other through files.
+
+A plan says everything that decides a sample, and nothing about who makes it: replicas, batches and attempts may change
+between a crash and the resumed run, the plan may not.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from schemas.base import Model
+from schemas.states import FinishReason, WorkerOutcome, WorkerPhase
+
+EngineName = Literal["vllm", "sglang", "transformers", "openai"]
+
+
+class SamplingSpec(Model):
+    """How a completion is drawn; the part of `gconfig` that an engine needs."""
+
+    temperature: float
+    """Softmax temperature; 0 is greedy."""
+    top_p: float
+    """Nucleus mass in (0, 1]."""
+    top_k: int
+    """Number of candidates; -1 takes all."""
+    max_new_tokens: int
+    """Longest completion in tokens."""
+    min_new_tokens: int = 0
+    """Shortest completion in tokens."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a completion; not part of its text."""
+    eos_token_ids: tuple[int, ...]
+    """Tokens that end a completion."""
+
+
+class EngineSpec(Model):
+    """How one replica loads its engine."""
+
+    engine: EngineName
+    """Which adapter in infra/engines."""
+    model_path: Path
+    """The (pinned) checkpoint folder."""
+    dtype: str
+    """torch dtype name, or `auto` for the checkpoint's own."""
+    max_model_len: int
+    """Context length to provision, in tokens."""
+    batch_size: int
+    """Most sequences generated at once."""
+    tensor_parallel: int = 1
+    """GPUs that share each layer."""
+    pipeline_parallel: int = 1
+    """GPUs that share the stack of layers."""
+    memory_ratio: float | None = None
+    """Share of the device's memory that the engine may take, in (0, 1]; None for the adapter's default."""
+    trust_remote_code: bool = False
+    """Whether Python code inside the checkpoint may run."""
+    seed: int
+    """The run's seed; each sample brings its own."""
+
+
+class PlannedItem(Model):
+    """One item of the plan."""
+
+    item_id: str
+    """As in the dataset."""
+    prompt_hash: str
+    """Digest of the prompt's token ids: what was planned is what was answered."""
+    num_prompt_tokens: int
+    """Length of the rendered prompt."""
+
+
+class RefusedItem(Model):
+    """An item that cannot be generated; it becomes `failed` rows, never a score."""
+
+    item_id: str
+    """As in the dataset."""
+    prompt_hash: str
+    """Digest of the prompt's token ids."""
+    reason: str
+    """Why, with the numbers."""
+
+
+class Plan(Model):
+    """Everything that decides the samples of a run. plan.json; immutable."""
+
+    plan_key: str
+    """Digest over all below: the same command finds its unfinished run by it."""
+    seed: int
+    """The run's seed; a sample's own is f(seed, item_id, repeat)."""
+    n_samples: int
+    """Completions per item."""
+    engine: EngineName
+    """The engine's name."""
+    dtype: str
+    """dtype asked of the engine."""
+    weight_digest: str
+    """Identity of the weights."""
+    tokenizer_digest: str
+    """Identity of the tokenizer's files."""
+    chat_template_digest: str
+    """Identity of the chat template."""
+    dataset: str
+    """The dataset's name."""
+    dataset_version: str
+    """The dataset's digest."""
+    sampling: SamplingSpec
+    """How completions are drawn."""
+    max_model_len: int
+    """Context length in tokens."""
+    items: tuple[PlannedItem, ...]
+    """The items to generate, in the dataset's order."""
+    refused: tuple[RefusedItem, ...] = ()
+    """The items that cannot be."""
+
+    @property
+    def num_planned(self) -> int:
+        """Samples of the run, the refused ones included."""
+        return (len(self.items) + len(self.refused)) * self.n_samples
+
+
+class WorkerSpec(Model):
+    """All that a worker is told. spec.json in its output folder."""
+
+    run_id: str
+    """The run it works for."""
+    replica: int
+    """Its number, from 0."""
+    attempt: int
+    """Which launch of the run this is, from 1."""
+    engine: EngineSpec
+    """The engine to load."""
+    sampling: SamplingSpec
+    """How completions are drawn."""
+    seed: int
+    """The run's seed."""
+    prompts_path: Path
+    """Parquet of PROMPT_SCHEMA (schemas/tables.py): the rendered prompts of the plan."""
+    work_path: Path
+    """Parquet of WORK_SCHEMA: the (item_id, repeat)s this worker makes, in order."""
+    output_dir: Path
+    """Where journal, heartbeat and result go; owned by this worker alone."""
+    num_threads: int | None = None
+    """CPU threads of this replica; None on GPU."""
+    heartbeat_interval_s: float = 1.0
+    """Seconds between heartbeats."""
+
+
+class SampleRecord(Model):
+    """One finished completion as the worker journals it: one JSON line."""
+
+    item_id: str
+    """As in the plan."""
+    repeat: int
+    """Which completion of the item, from 0."""
+    prompt_hash: str
+    """Digest of the token ids that the engine was given."""
+    completion: str
+    """The text, stop string and special tokens excluded."""
+    finish_reason: FinishReason | None
+    """Why it ended; None when generation failed."""
+    num_prompt_tokens: int
+    """Tokens given."""
+    num_completion_tokens: int
+    """Tokens made, the end-of-sequence token included."""
+    mean_logprob: float | None
+    """Mean over the completion's tokens of their log-probability under the model; nats; None without tokens."""
+    entropy: float | None = None
+    """Mean over positions of the entropy of the next-token distribution; nats; None where the engine cannot tell."""
+    seed: int
+    """The sample's own seed."""
+    latency_s: float
+    """From entering the engine to the last token."""
+    batch_size: int
+    """Batch size setting it ran at."""
+    replica: int
+    """Who made it."""
+    attempt: int
+    """In which launch."""
+    finished_at: float
+    """Unix time in seconds."""
+    error: str | None = None
+    """Why generation failed, else None."""
+
+
+class Heartbeat(Model):
+    """heartbeat.json: replaced atomically once per interval."""
+
+    phase: WorkerPhase
+    """What the worker is doing."""
+    pid: int
+    """Its process."""
+    time: float
+    """Unix time in seconds at writing, by the worker's clock."""
+    num_done: int = 0
+    """Samples journalled by this worker."""
+    num_work: int = 0
+    """Samples it was given."""
+    num_completion_tokens: int = 0
+    """Tokens it has made in finished samples."""
+    batch_size: int = 0
+    """Batch size setting in force."""
+
+
+class EngineFacts(Model):
+    """What shaped the numbers, as seen from inside the engine's process."""
+
+    engine: EngineName
+    """The adapter."""
+    versions: dict[str, str]
+    """Package name to version: engine, torch, transformers, python."""
+    device: str
+    """Device name, such as a GPU's product name or the CPU's model name."""
+    device_count: int
+    """Devices this replica uses; 0 on CPU."""
+    dtype: str
+    """dtype in use."""
+    max_model_len: int
+    """Context length in force."""
+
+
+class WorkerResult(Model):
+    """result.json: how the worker ended. Absent when it was killed."""
+
+    outcome: WorkerOutcome
+    """How it ended."""
+    message: str = ""
+    """The reason, for people."""
+    facts: EngineFacts | None = None
+    """None when the engine never loaded."""
+    num_done: int = 0
+    """Samples journalled."""
+    startup_s: float | None = None
+    """From process start to an engine ready for its first request."""
+    generate_s: float | None = None
+    """From the first request to the last finished sample."""
+    num_prompt_tokens: int = 0
+    """Tokens given over all samples."""
+    num_completion_tokens: int = 0
+    """Tokens made over all samples."""

@@ -1,0 +1,73 @@
+"""What an evaluation hands back to whoever started it."""
+
+from pathlib import Path
+
+from schemas.base import Model
+
+
+class MetricValue(Model):
+    """One row of the metrics table."""
+
+    subset: str
+    """`all`, else `key=value`."""
+    metric: str
+    """Name of the metric."""
+    value: float | None
+    """Estimate; None when undefined."""
+    stderr: float | None
+    """Standard error; None when undefined."""
+    ci_low: float | None
+    """Lower end of the 95% confidence interval."""
+    ci_high: float | None
+    """Upper end of the 95% confidence interval."""
+    num_planned: int
+    """Samples planned in the subset."""
+    num_scored: int
+    """Samples with a verdict on the model."""
+    num_failed: int
+    """Samples without one."""
+    higher_is_better: bool | None
+    """Direction of the metric; None when neither."""
+
+
+class RunSummary(Model):
+    """The outcome of a finished run; what `--json` prints."""
+
+    run_id: str
+    """Name of the run in the store."""
+    experiment_name: str
+    """As configured."""
+    trial_name: str
+    """As configured."""
+    checkpoint: str
+    """As configured."""
+    weight_digest: str
+    """Digest of the weights."""
+    global_step: int | None
+    """Training step of the checkpoint."""
+    dataset: str
+    """Name of the dataset."""
+    dataset_version: str
+    """Digest of the dataset."""
+    run_dir: Path
+    """Plan, attempts and logs of the run."""
+    store: Path
+    """Root of the Parquet tables."""
+    metrics: tuple[MetricValue, ...]
+    """Every metric of every subset."""
+    num_planned: int
+    """Samples planned."""
+    num_scored: int
+    """Samples with a verdict on the model."""
+    num_failed: int
+    """Samples without one."""
+    num_attempts: int
+    """Launches it took."""
+    num_resumed: int
+    """Samples taken over from earlier attempts."""
+    wall_s: float
+    """Seconds from the start of this command's run to publication."""
+    engine_s: float | None
+    """Seconds of generation, summed over replicas and attempts."""
+    differences: tuple[str, ...] = ()
+    """What changed between the attempts of the run (engine version, device, …)."""

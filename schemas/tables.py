@@ -1,0 +1,177 @@
+"""Arrow schemas of everything kept in Parquet: the store's tables and a run's own files.
+
+Every field carries its description as metadata (`description`), every schema its version (`milepost.schema_version`).
+`conform` reads what an older version wrote: absent columns become null.
+"""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from schemas.errors import StoreError
+
+SCHEMA_VERSION: Final = 1
+"""Raised when a column changes; an added nullable column keeps older files readable."""
+
+
+def _field(name: str, kind: pa.DataType, description: str, *, nullable: bool = False) -> "pa.Field[pa.DataType]":
+    return pa.field(name, kind, nullable=nullable, metadata={"description": description})
+
+
+def _schema(*fields: "pa.Field[pa.DataType]") -> pa.Schema:
+    return pa.schema(list(fields), metadata={"milepost.schema_version": str(SCHEMA_VERSION)})
+
+
+_IDENTITY = (
+    _field("run_id", pa.string(), "Run that made the row"),
+    _field("experiment_name", pa.string(), "experiment_name of the configuration"),
+    _field("trial_name", pa.string(), "trial_name of the configuration"),
+    _field("checkpoint", pa.string(), "Checkpoint as the user named it"),
+    _field("weight_digest", pa.string(), "Digest of the weights' bytes, hex"),
+    _field("global_step", pa.int64(), "Training step of the checkpoint; null when unknown", nullable=True),
+    _field("dataset", pa.string(), "Name of the dataset"),
+    _field("dataset_version", pa.string(), "Digest of the dataset's items, hex"),
+)
+
+SAMPLES: Final = _schema(
+    *_IDENTITY,
+    _field("item_id", pa.string(), "Stable id of the problem"),
+    _field("repeat", pa.int32(), "Which completion of the item, from 0"),
+    _field("subsets", pa.map_(pa.string(), pa.string()), "Strata of the item, such as subject and level"),
+    _field("prompt_hash", pa.string(), "Digest of the prompt's token ids, hex"),
+    _field("prompt", pa.string(), "Prompt as rendered by the chat template"),
+    _field("completion", pa.string(), "Text the model made; null when generation failed", nullable=True),
+    _field("finish_reason", pa.string(), "stop or length; null when generation failed", nullable=True),
+    _field("num_prompt_tokens", pa.int32(), "Tokens given"),
+    _field("num_completion_tokens", pa.int32(), "Tokens made; null when generation failed", nullable=True),
+    _field("gold", pa.string(), "Gold answer as the dataset has it"),
+    _field("answer", pa.string(), "Answer found in the completion; null when none", nullable=True),
+    _field("verdict", pa.string(), "correct, wrong, no_answer, unparsed, truncated, timeout, crashed or failed"),
+    _field("score", pa.float64(), "Score in [0, 1]; null when there is none", nullable=True),
+    _field("reward", pa.float64(), "Training reward of the sample; null when there is none", nullable=True),
+    _field("seed", pa.int64(), "Seed of the sample"),
+    _field("replica", pa.int32(), "Replica that made it; null when generation failed", nullable=True),
+    _field("attempt", pa.int32(), "Launch of the run that made it; null when generation failed", nullable=True),
+    _field("batch_size", pa.int32(), "Batch size it ran at; null when generation failed", nullable=True),
+    _field("mean_logprob", pa.float64(), "Mean log-probability of the completion's tokens, nats", nullable=True),
+    _field("entropy", pa.float64(), "Mean entropy of the next-token distribution, nats", nullable=True),
+    _field("latency_s", pa.float64(), "Seconds from entering the engine to the last token", nullable=True),
+    _field("error", pa.string(), "Why the row has no score; null when it has one", nullable=True),
+)
+
+METRICS: Final = _schema(
+    *_IDENTITY,
+    _field("subset", pa.string(), "all, else key=value"),
+    _field("metric", pa.string(), "Name of the metric"),
+    _field("value", pa.float64(), "Estimate; null when undefined", nullable=True),
+    _field("stderr", pa.float64(), "Standard error; null when undefined", nullable=True),
+    _field("ci_low", pa.float64(), "Lower end of the 95% confidence interval", nullable=True),
+    _field("ci_high", pa.float64(), "Upper end of the 95% confidence interval", nullable=True),
+    _field("num_planned", pa.int64(), "Samples planned in the subset"),
+    _field("num_scored", pa.int64(), "Samples with a verdict on the model"),
+    _field("num_failed", pa.int64(), "Samples without one: refused, timed out, crashed"),
+    _field("higher_is_better", pa.bool_(), "Direction of the metric; null when neither", nullable=True),
+)
+
+RUNS: Final = _schema(
+    *_IDENTITY,
+    _field("plan_key", pa.string(), "Digest of everything that decides the samples, hex"),
+    _field("started_at", pa.timestamp("us", tz="UTC"), "First start of the run"),
+    _field("finished_at", pa.timestamp("us", tz="UTC"), "When it was published"),
+    _field("wall_s", pa.float64(), "Seconds of controller time over all attempts"),
+    _field("engine_s", pa.float64(), "Seconds of generation, summed over replicas and attempts", nullable=True),
+    _field("num_attempts", pa.int32(), "Launches it took"),
+    _field("num_replicas", pa.int32(), "Replicas of the last launch"),
+    _field("num_planned", pa.int64(), "Samples planned"),
+    _field("num_scored", pa.int64(), "Samples with a verdict on the model"),
+    _field("num_failed", pa.int64(), "Samples without one"),
+    _field("num_prompt_tokens", pa.int64(), "Tokens given over all samples"),
+    _field("num_completion_tokens", pa.int64(), "Tokens made over all samples"),
+    _field("tokenizer_digest", pa.string(), "Digest of the tokenizer's files, hex"),
+    _field("chat_template_digest", pa.string(), "Digest of the chat template, hex"),
+    _field("config_digest", pa.string(), "Digest of the resolved configuration, hex"),
+    _field("seed", pa.int64(), "Seed of the run"),
+    _field("n_samples", pa.int32(), "Completions per item"),
+    _field("engine", pa.string(), "Engine adapter"),
+    _field("dtype", pa.string(), "dtype in use", nullable=True),
+    _field("device", pa.string(), "Device of the engine; several kinds are joined by commas", nullable=True),
+    _field("milepost_version", pa.string(), "Version of Milepost"),
+    _field("git_commit", pa.string(), "Commit of Milepost's checkout; null outside one", nullable=True),
+    _field("git_dirty", pa.bool_(), "Whether that checkout had changes; null outside one", nullable=True),
+    _field("versions", pa.map_(pa.string(), pa.string()), "Package versions of controller and engine"),
+    _field("differences", pa.list_(pa.string()), "What changed between the attempts of the run, in words"),
+    _field("config", pa.string(), "Resolved configuration as YAML"),
+)
+
+TABLES: Final[dict[str, pa.Schema]] = {"runs": RUNS, "samples": SAMPLES, "metrics": METRICS}
+"""The store's tables by name."""
+
+PROMPT_SCHEMA: Final = _schema(
+    _field("item_id", pa.string(), "Stable id of the problem"),
+    _field("prompt_hash", pa.string(), "Digest of token_ids, hex"),
+    _field("prompt", pa.string(), "Prompt as rendered by the chat template"),
+    _field("token_ids", pa.list_(pa.int32()), "The prompt as the engine gets it; exactly one BOS where there is one"),
+    _field("gold", pa.string(), "Gold answer as the dataset has it"),
+    _field("grader", pa.string(), "math or reasoning_gym"),
+    _field("grader_data", pa.string(), "What that grader needs beyond the gold"),
+    _field("subsets", pa.map_(pa.string(), pa.string()), "Strata of the item"),
+)
+"""prompts.parquet of a run: one row per item, refused ones included."""
+
+WORK_SCHEMA: Final = _schema(
+    _field("item_id", pa.string(), "Stable id of the problem"),
+    _field("repeat", pa.int32(), "Which completion of the item, from 0"),
+)
+"""work.parquet of a worker."""
+
+JOURNAL_SCHEMA: Final = _schema(
+    _field("item_id", pa.string(), "As in the plan"),
+    _field("repeat", pa.int32(), "Which completion of the item, from 0"),
+    _field("prompt_hash", pa.string(), "Digest of the token ids that the engine was given"),
+    _field("completion", pa.string(), "The text"),
+    _field("finish_reason", pa.string(), "stop or length", nullable=True),
+    _field("num_prompt_tokens", pa.int32(), "Tokens given"),
+    _field("num_completion_tokens", pa.int32(), "Tokens made"),
+    _field("mean_logprob", pa.float64(), "Nats", nullable=True),
+    _field("entropy", pa.float64(), "Nats", nullable=True),
+    _field("seed", pa.int64(), "Seed of the sample"),
+    _field("latency_s", pa.float64(), "Seconds"),
+    _field("batch_size", pa.int32(), "Batch size it ran at"),
+    _field("replica", pa.int32(), "Who made it"),
+    _field("attempt", pa.int32(), "In which launch"),
+    _field("finished_at", pa.float64(), "Unix time in seconds"),
+    _field("error", pa.string(), "Why generation failed", nullable=True),
+)
+"""A finished chunk of a worker's journal; the columns of schemas.inference.SampleRecord."""
+
+GRADE_SCHEMA: Final = _schema(
+    _field("item_id", pa.string(), "As in the plan"),
+    _field("repeat", pa.int32(), "Which completion of the item, from 0"),
+    _field("verdict", pa.string(), "schemas.states.Verdict"),
+    _field("answer", pa.string(), "Answer found in the completion", nullable=True),
+    _field("score", pa.float64(), "Score in [0, 1]", nullable=True),
+    _field("reason", pa.string(), "Why there is no score", nullable=True),
+)
+"""grades of a run, one row per sample."""
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return `table` with exactly the columns of `schema`, in order: absent nullable ones null, unknown ones dropped.
+
+    Raises:
+        StoreError: a column that may not be null is absent, or a column cannot be cast.
+    """
+    columns: list[pa.ChunkedArray[Any] | pa.Array[Any]] = []
+    for field in schema:
+        if field.name in table.column_names:
+            try:
+                columns.append(table.column(field.name).cast(field.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+                raise StoreError(
+                    f"column {field.name!r} is {table.schema.field(field.name).type}, expected {field.type}: {exc}"
+                ) from exc
+        elif field.nullable:
+            columns.append(pa.nulls(table.num_rows, field.type))
+        else:
+            raise StoreError(f"column {field.name!r} is missing; the table has {', '.join(table.column_names)}")
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,1 @@
+"""Resolve a checkpoint: preflight, identity and pin."""

@@ -1,0 +1,1 @@
+"""Find answers in completions and compare them with golds."""

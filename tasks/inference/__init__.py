@@ -1,0 +1,1 @@
+"""Plan, run and merge generation; the worker that owns one replica."""

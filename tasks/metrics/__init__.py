@@ -1,0 +1,1 @@
+"""Estimators and their aggregation over samples."""

@@ -1,0 +1,1 @@
+"""Load the validation set and render its prompts."""
