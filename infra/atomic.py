@@ -40,7 +40,7 @@ def write_bytes_atomically(path: Path, data: bytes) -> None:
     def write(file: BinaryIO) -> None:
         file.write(data)
 
-    _replace_atomically(path, write)
+    write_atomically(path, write)
 
 
 def write_text_atomically(path: Path, text: str) -> None:
@@ -64,7 +64,7 @@ def write_table_atomically(path: Path, table: "pa.Table") -> None:
 
         pq.write_table(table, file, compression="zstd")
 
-    _replace_atomically(path, write)
+    write_atomically(path, write)
 
 
 def sync_folder(folder: Path) -> None:
@@ -81,7 +81,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _replace_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Make `path` hold what `write` puts into the file it is given; an exception of its own leaves `path` untouched.
+
+    Raises:
+        StoreError: as `write_bytes_atomically`.
+    """
     # 48 letters keep a long but legal name legal once the marks of a temporary file are added.
     temporary = path.with_name(f".{path.name[:48]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:

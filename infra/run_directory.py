@@ -1,0 +1,191 @@
+"""The folder of one run: its file names, its state, its attempts and the lock of its controller.
+
+    {fileroot}/runs/{run_id}/
+        run.json  plan.json  config.yaml  prompts.parquet  grades.parquet  samples.parquet  metrics.parquet
+        attempts/0001/replica-000/   spec.json, work.parquet, segments/, heartbeat.json, result.json
+        logs/attempt-0001-replica-000.log
+
+A controller owns a run while it holds the lock; the kernel frees it when the controller dies, however it dies.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Self
+
+from pydantic import ValidationError
+
+from infra.atomic import write_text_atomically
+from schemas.errors import StoreError
+from schemas.inference import Plan
+from schemas.run import RunState
+
+_KEY_LENGTH: Final = 8
+"""Hex digits of the plan's key in a run's name: enough to find candidates; run.json decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDirectory:
+    """Paths and state of one run."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run."""
+        return self.path.name
+
+    @property
+    def plan_path(self) -> Path:
+        """The immutable plan."""
+        return self.path / "plan.json"
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved configuration of the latest attempt."""
+        return self.path / "config.yaml"
+
+    @property
+    def prompts_path(self) -> Path:
+        """The rendered prompts, PROMPT_SCHEMA."""
+        return self.path / "prompts.parquet"
+
+    @property
+    def grades_path(self) -> Path:
+        """The grades, GRADE_SCHEMA."""
+        return self.path / "grades.parquet"
+
+    @property
+    def samples_path(self) -> Path:
+        """The merged samples, SAMPLES."""
+        return self.path / "samples.parquet"
+
+    @property
+    def metrics_path(self) -> Path:
+        """The aggregated metrics, METRICS."""
+        return self.path / "metrics.parquet"
+
+    @property
+    def attempts_path(self) -> Path:
+        """The folder of all attempts."""
+        return self.path / "attempts"
+
+    def replica_dir(self, attempt: int, replica: int) -> Path:
+        """Return the folder that one worker owns."""
+        return self.attempts_path / f"{attempt:04d}" / f"replica-{replica:03d}"
+
+    def log_path(self, attempt: int, replica: int) -> Path:
+        """Return where the worker's stdout and stderr go."""
+        return self.path / "logs" / f"attempt-{attempt:04d}-replica-{replica:03d}.log"
+
+    def replica_dirs(self) -> list[Path]:
+        """Return the folders of all workers of all attempts, oldest attempt first."""
+        return sorted(self.attempts_path.glob("[0-9]*/replica-[0-9]*"))
+
+    def read_state(self) -> RunState:
+        """Return run.json.
+
+        Raises:
+            StoreError: it is absent or not readable as a RunState.
+        """
+        path = self.path / "run.json"
+        try:
+            return RunState.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as exc:
+            raise StoreError(
+                f"{path} cannot be read as the state of a run: {exc}; remove {self.path} to forget it"
+            ) from exc
+
+    def write_state(self, state: RunState) -> None:
+        """Replace run.json."""
+        write_text_atomically(self.path / "run.json", state.model_dump_json(indent=2) + "\n")
+
+    def read_plan(self) -> Plan:
+        """Return plan.json.
+
+        Raises:
+            StoreError: it is absent or was edited into something that is no plan.
+        """
+        try:
+            return Plan.model_validate_json(self.plan_path.read_bytes())
+        except (OSError, ValidationError) as exc:
+            raise StoreError(
+                f"{self.plan_path} cannot be read as a plan: {exc}; remove {self.path} to start anew"
+            ) from exc
+
+
+class RunLock:
+    """The right to change a run: at most one process holds it."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Take over an open, locked descriptor."""
+        self._descriptor = descriptor
+
+    @classmethod
+    def acquire(cls, run: RunDirectory) -> Self | None:
+        """Return the lock, or None when a living controller holds it."""
+        descriptor = os.open(run.path / "controller.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Give the run up; the file stays, as removing it would race with the next owner."""
+        os.close(self._descriptor)
+
+
+def runs_root(fileroot: Path) -> Path:
+    """Return the folder of all runs."""
+    return fileroot / "runs"
+
+
+def list_runs(fileroot: Path) -> Iterator[RunDirectory]:
+    """Yield the runs whose run.json exists, newest name first."""
+    for path in sorted(runs_root(fileroot).glob("*/run.json"), reverse=True):
+        yield RunDirectory(path=path.parent)
+
+
+def create_run(fileroot: Path, plan_key: str, now: datetime) -> tuple[RunDirectory, RunLock]:
+    """Make the folder of a new run, named by time and plan, and lock it; two at once get two folders.
+
+    Raises:
+        StoreError: the folder cannot be made.
+    """
+    stem = f"{now:%Y%m%d-%H%M%S}-{plan_key[:_KEY_LENGTH]}"
+    for number in range(1, 1000):
+        run = RunDirectory(path=runs_root(fileroot) / (stem if number == 1 else f"{stem}-{number}"))
+        try:
+            run.path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as exc:
+            raise StoreError(
+                f"{run.path} cannot be made: {exc.strerror}; set cluster.fileroot to a writable folder"
+            ) from exc
+        lock = RunLock.acquire(run)
+        if lock is not None:
+            return run, lock
+    raise StoreError(f"{runs_root(fileroot)} already holds 999 runs named {stem}; wait a second")
+
+
+def find_resumable(
+    fileroot: Path, plan_key: str, experiment_name: str, trial_name: str
+) -> tuple[RunDirectory, RunLock] | None:
+    """Return the newest unfinished run of this plan that no living controller owns, locked; None when there is none."""
+    for path in sorted(runs_root(fileroot).glob(f"*-{plan_key[:_KEY_LENGTH]}*/run.json"), reverse=True):
+        run = RunDirectory(path=path.parent)
+        lock = RunLock.acquire(run)
+        if lock is None:
+            continue
+        state = run.read_state()
+        names = (state.plan_key, state.experiment_name, state.trial_name)
+        if names == (plan_key, experiment_name, trial_name) and state.status.is_resumable:
+            return run, lock
+        lock.release()
+    return None

@@ -1,0 +1,88 @@
+"""The life of a run as kept in its run.json."""
+
+from datetime import datetime
+
+from pydantic import Field
+
+from schemas.base import Model
+from schemas.inference import EngineFacts
+from schemas.states import RunStatus
+
+
+class Attempt(Model):
+    """One launch of a run: from a controller taking it up to that controller letting go or dying."""
+
+    number: int
+    """From 1."""
+    started_at: datetime
+    """When the controller took the run up."""
+    wall_s: float | None = None
+    """Seconds the controller held it; None while it runs, and for a controller that was killed."""
+    num_replicas: int
+    """Replicas launched."""
+    batch_size: int
+    """Batch size of each."""
+    config_digest: str
+    """Digest of the resolved configuration of this launch."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Package versions: controller packages by name, engine packages as the workers saw them."""
+    host: str
+    """Machine of the controller."""
+    git_commit: str | None = None
+    """Commit of Milepost's checkout; None outside one."""
+    git_dirty: bool | None = None
+    """Whether that checkout had changes."""
+    engine_facts: tuple[EngineFacts, ...] = ()
+    """What each replica reported that got as far as loading its engine."""
+    engine_s: float = 0.0
+    """Seconds of generation summed over the replicas that reported."""
+
+
+class RunState(Model):
+    """run.json: replaced atomically at each change."""
+
+    run_id: str
+    """Name of the run."""
+    plan_key: str
+    """Digest of everything that decides the samples."""
+    experiment_name: str
+    """As configured."""
+    trial_name: str
+    """As configured."""
+    checkpoint: str
+    """As the user named it."""
+    global_step: int | None
+    """Training step of the checkpoint."""
+    status: RunStatus
+    """Where the run stands."""
+    started_at: datetime
+    """First start."""
+    finished_at: datetime | None = None
+    """When it was published."""
+    attempts: tuple[Attempt, ...] = ()
+    """Every launch, the current one last."""
+    differences: tuple[str, ...] = ()
+    """What changed between attempts, in words."""
+    error: str | None = None
+    """Why the last attempt failed."""
+
+
+class RunIdentity(Model):
+    """The columns that name a run in every row of every table."""
+
+    run_id: str
+    """Name of the run."""
+    experiment_name: str
+    """As configured."""
+    trial_name: str
+    """As configured."""
+    checkpoint: str
+    """As the user named it."""
+    weight_digest: str
+    """Digest of the weights."""
+    global_step: int | None
+    """Training step of the checkpoint."""
+    dataset: str
+    """Name of the dataset."""
+    dataset_version: str
+    """Digest of the dataset."""

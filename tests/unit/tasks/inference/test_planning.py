@@ -1,0 +1,64 @@
+"""The plan decides samples; the division of work never does."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.checkpoint import CheckpointIdentity
+from schemas.inference import Plan, PlannedItem, RefusedItem, SamplingSpec
+from tasks.inference.planning import PlanSettings, SampleKey, default_batch_size, divide_work, make_plan, remaining_work
+
+
+def plan_of(num_items: int, n_samples: int, *, seed: int = 1, num_refused: int = 0) -> Plan:
+    return make_plan(
+        identity=CheckpointIdentity(weight_digest="w", tokenizer_digest="t", chat_template_digest="c"),
+        dataset="toy",
+        dataset_version="v1",
+        items=[PlannedItem(item_id=f"i{n}", prompt_hash=f"h{n}", num_prompt_tokens=n + 1) for n in range(num_items)],
+        refused=[RefusedItem(item_id=f"r{n}", prompt_hash=f"x{n}", reason="too long") for n in range(num_refused)],
+        settings=PlanSettings(
+            seed=seed,
+            n_samples=n_samples,
+            engine="vllm",
+            dtype="auto",
+            max_model_len=512,
+            sampling=SamplingSpec(temperature=1.0, top_p=1.0, top_k=-1, max_new_tokens=16, eos_token_ids=(2,)),
+        ),
+    )
+
+
+def test_the_key_follows_from_content() -> None:
+    assert plan_of(3, 2).plan_key == plan_of(3, 2).plan_key
+    assert (
+        len({plan_of(3, 2).plan_key, plan_of(3, 2, seed=2).plan_key, plan_of(4, 2).plan_key, plan_of(3, 1).plan_key})
+        == 4
+    )
+
+
+def test_refused_items_are_planned_but_not_worked_on() -> None:
+    plan = plan_of(2, 3, num_refused=1)
+    assert plan.num_planned == 9
+    assert len(list(remaining_work(plan, set()))) == 6
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 5), st.data())
+def test_replicas_together_get_exactly_what_remains(
+    num_items: int, repeats: int, replicas: int, data: st.DataObject
+) -> None:
+    plan = plan_of(num_items, repeats)
+    every = set(remaining_work(plan, set()))
+    done = data.draw(st.sets(st.sampled_from(sorted(every))))
+    work = divide_work(plan, done, replicas)
+    rows = [SampleKey(row["item_id"], row["repeat"]) for table in work for row in table.to_pylist()]
+    assert len(rows) == len(set(rows))
+    assert set(rows) == every - done
+    assert len(work) == replicas
+
+
+@given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 7))
+def test_a_fresh_run_is_balanced_to_one_item(num_items: int, repeats: int, replicas: int) -> None:
+    sizes = [table.num_rows for table in divide_work(plan_of(num_items, repeats), set(), replicas)]
+    assert max(sizes) - min(sizes) <= repeats
+
+
+def test_engines_have_batch_sizes_of_their_own() -> None:
+    assert default_batch_size("vllm", on_gpu=True) > default_batch_size("transformers", on_gpu=False)
