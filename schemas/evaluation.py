@@ -1,0 +1,171 @@
+"""`EvaluationConfig`: everything a user can set, as one frozen model."""
+
+import re
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from schemas.backend import Backend
+from schemas.base import Model
+from schemas.errors import ConfigError
+from schemas.grading import GradingConfig
+from schemas.inference import EngineName
+from schemas.sections import (
+    ActorConfig,
+    ClusterConfig,
+    EngineConfig,
+    EvaluatorConfig,
+    GenerationConfig,
+    GenerationOverrides,
+    MetricsConfig,
+    RolloutConfig,
+    SchedulerConfig,
+    SglangConfig,
+    VllmConfig,
+)
+from schemas.valid_dataset import ValidDatasetConfig
+
+LAUNCHABLE_ENGINES: Final[tuple[EngineName, ...]] = ("vllm", "transformers")
+"""The engines that have an adapter in this version."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MAX_NAME: Final = 128
+_NAME_RULE: Final = f"a letter or digit, then letters, digits, '.', '_' or '-'; at most {_MAX_NAME} in all"
+
+_MATH_REWARDS: Final = re.compile(
+    r"areal\.reward\.(?:gsm8k|geometry3k|math_parser|math_verify)\.\w+|examples\.math\.\w+\.\w+_reward_fn"
+)
+"""AReaL's reward functions that compare a mathematical answer with the gold: what `math` does."""
+_SINGLE_TURN_CLASS: Final = "RLVRWorkflow"
+"""AReaL's workflow of one prompt and one completion."""
+
+
+def _checked_name(value: str) -> str:
+    if not _NAME.fullmatch(value) or len(value) > _MAX_NAME:
+        raise ValueError(f"it names a folder of the store, so it must be {_NAME_RULE}")
+    return value
+
+
+def _workflow_of_training(value: object) -> object:
+    if isinstance(value, str) and "." in value and value.rsplit(".", 1)[1] == _SINGLE_TURN_CLASS:
+        return "single_turn"
+    return value
+
+
+def _reward_of_training(value: object) -> object:
+    return "math" if isinstance(value, str) and _MATH_REWARDS.fullmatch(value) else value
+
+
+RunName = Annotated[str, AfterValidator(_checked_name)]
+WorkflowName = Annotated[Literal["single_turn"], BeforeValidator(_workflow_of_training)]
+RewardName = Annotated[Literal["auto", "math", "reasoning_gym"], BeforeValidator(_reward_of_training)]
+
+_WORKFLOWS: Final = {"allowed": f"single_turn, or AReaL's dotted path ending in .{_SINGLE_TURN_CLASS}"}
+_REWARDS: Final = {"allowed": "auto, math, reasoning_gym, or a dotted path of AReaL's math rewards"}
+
+
+class EvaluationConfig(Model):
+    """What is evaluated, on what, how and where. The keys are those of an AReaL training config, plus Milepost's own."""
+
+    experiment_name: RunName = Field(default="default", json_schema_extra={"allowed": _NAME_RULE})
+    """Groups the runs of one experiment in the store. The default serves whoever has only one."""
+    trial_name: RunName = Field(default="trial0", json_schema_extra={"allowed": _NAME_RULE})
+    """Tells trials of one experiment apart. The default is the one training configs use."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Seed of the run: every sample's own seed follows from it, the item and the repeat. 1, as in training configs."""
+    tokenizer_path: str | None = None
+    """Folder or hub id whose tokenizer and chat template render the prompts. None: those of `actor.path`, which are
+    what the model was trained with."""
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    """Where results go and what hardware there is."""
+    scheduler: SchedulerConfig = Field(default_factory=SchedulerConfig)
+    """Who starts the replicas."""
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
+    """The engine and its replicas."""
+    gconfig: GenerationConfig = Field(default_factory=GenerationConfig)
+    """How completions are drawn in training, and in evaluation unless `eval_gconfig` says otherwise."""
+    eval_gconfig: GenerationOverrides | None = None
+    """How evaluation draws them in another way. None: as `gconfig` does."""
+    actor: ActorConfig
+    """The model under evaluation."""
+    valid_dataset: ValidDatasetConfig
+    """The problems."""
+    evaluator: EvaluatorConfig = Field(default_factory=EvaluatorConfig)
+    """When a trainer evaluates."""
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    """The engine's environment and what it may do."""
+    vllm: VllmConfig = Field(default_factory=VllmConfig)
+    """Read when the backend is vllm."""
+    sglang: SglangConfig = Field(default_factory=SglangConfig)
+    """Read when the backend is sglang."""
+    workflow: WorkflowName = Field(default="single_turn", json_schema_extra=_WORKFLOWS)
+    """How a problem becomes completions: one prompt, one completion."""
+    eval_workflow: WorkflowName | None = Field(default=None, json_schema_extra=_WORKFLOWS)
+    """The workflow of evaluation, where it differs from that of training. None: `workflow`."""
+    reward_fn: RewardName = Field(default="auto", json_schema_extra=_REWARDS)
+    """What decides whether an answer is right. `auto`: what the dataset brings, which is the scorer of the task for
+    reasoning_gym and mathematical equality for the rest."""
+    grading: GradingConfig = Field(default_factory=GradingConfig)
+    """How answers are found and compared."""
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig)
+    """Which metrics that take a k are computed."""
+
+    @model_validator(mode="after")
+    def _check_generation(self) -> Self:
+        generation = self.generation  # raises when eval_gconfig over gconfig is not acceptable
+        if generation.is_greedy and generation.n_samples > 1:
+            # n copies of one text cost n times the GPU and carry the information of one: pass@k would equal accuracy.
+            section = "gconfig" if self.eval_gconfig is None else "eval_gconfig"
+            raise ValueError(
+                f"n_samples is {generation.n_samples} but generation is greedy, so all completions of a problem would "
+                f"be one text; allowed: n_samples 1, or a temperature above 0; set {section}.n_samples=1, or "
+                f"{section}.greedy=false and {section}.temperature=1.0"
+            )
+        return self
+
+    @property
+    def backend(self) -> Backend:
+        """Engine and parallelism of `rollout.backend`."""
+        return self.rollout.parsed_backend
+
+    @property
+    def generation(self) -> GenerationConfig:
+        """How evaluation draws completions: `eval_gconfig` over `gconfig` where it is set, temperature 0 if greedy."""
+        merged = self.gconfig if self.eval_gconfig is None else self.eval_gconfig.over(self.gconfig)
+        return merged.model_copy(update={"temperature": 0.0, "greedy": True}) if merged.is_greedy else merged
+
+    @property
+    def max_model_len(self) -> int | None:
+        """Context length to provision in tokens, as the engine's section asks; None when it does not."""
+        return self.sglang.context_length if self.backend.engine == "sglang" else self.vllm.max_model_len
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Share of a device's memory for the engine: engine.memory_ratio, else the engine's section; None: neither."""
+        if self.engine.memory_ratio is not None:
+            return self.engine.memory_ratio
+        by_engine = {"vllm": self.vllm.gpu_memory_utilization, "sglang": self.sglang.mem_fraction_static}
+        return by_engine.get(self.backend.engine)
+
+
+def check_launchable(config: EvaluationConfig) -> None:
+    """Return if this version can start what `config` asks for.
+
+    Raises:
+        ConfigError: the scheduler or the engine has no adapter yet; the message holds the override that does.
+    """
+    problems: list[str] = []
+    if config.scheduler.type != "local":
+        problems.append(
+            f"scheduler.type is {config.scheduler.type!r}, which this version cannot launch; available: local; "
+            "add scheduler.type=local"
+        )
+    backend = config.backend
+    if backend.engine not in LAUNCHABLE_ENGINES:
+        dimensions = str(backend).partition(":")[2]
+        problems.append(
+            f"rollout.backend is {config.rollout.backend!r}, whose engine this version cannot launch; available: "
+            f"{', '.join(LAUNCHABLE_ENGINES)}; add rollout.backend=vllm:{dimensions}"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))

@@ -1,0 +1,281 @@
+"""The sections of the configuration that evaluation reads, one model each.
+
+Defaults say what an engineer gets who sets nothing; each field's docstring gives the unit and the reason. Keys that
+AReaL's training reads and evaluation does not are no fields here: schemas/training_keys.py lists them.
+"""
+
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from schemas.backend import Backend, parse_backend
+from schemas.base import Model
+from schemas.errors import ConfigError
+
+TAKE_ALL = -1
+"""top_k that keeps every candidate, as vLLM and SGLang spell it."""
+
+Dtype = Literal["auto", "bfloat16", "float16", "float32"]
+SchedulerType = Literal["local", "ray", "slurm"]
+
+
+class Section(Model):
+    """The base of every section: `true` is not a number, although Python would take it for 1."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_booleans_for_numbers(cls, value: object, info: ValidationInfo) -> object:
+        name = info.field_name or ""
+        allowed = _kinds(cls.model_fields[name].annotation)
+        if isinstance(value, bool) and bool not in allowed and allowed & {int, float}:
+            raise ValueError(f"expected a number, got {str(value).lower()}")
+        return value
+
+
+def _kinds(annotation: object) -> set[object]:
+    arguments = get_args(annotation)
+    return {annotation} if not arguments else {kind for argument in arguments for kind in _kinds(argument)} - {NoneType}
+
+
+def _checked_backend(text: str) -> str:
+    try:
+        parse_backend(text)
+    except ConfigError as exc:
+        raise ValueError(str(exc)) from exc
+    return text
+
+
+def _local_when_unset(value: object) -> object:
+    return "local" if value is None else value
+
+
+class ClusterConfig(Section):
+    """Where results go and what hardware there is."""
+
+    fileroot: str = Field(default="milepost-out", min_length=1)
+    """Folder of runs and store, relative to the working directory unless absolute. The default keeps a first try beside
+    the config instead of in a shared folder that may not exist."""
+    n_nodes: int = Field(default=1, ge=1)
+    """Machines that the scheduler may use. 1: the machine at hand."""
+    n_gpus_per_node: int | None = Field(default=None, ge=0)
+    """GPUs on each machine. None: count them where the evaluation runs, so that one config serves any machine."""
+
+
+class SchedulerConfig(Section):
+    """Who starts the replicas."""
+
+    type: Annotated[SchedulerType, BeforeValidator(_local_when_unset)] = "local"
+    """`local` starts processes on this machine; null means the same, as training configs write it."""
+
+
+class RolloutConfig(Section):
+    """The engine and its replicas."""
+
+    backend: Annotated[str, AfterValidator(_checked_backend)] = Field(
+        default="vllm:d1",
+        json_schema_extra={"allowed": "(vllm|sglang|transformers|openai)[NAME]:(d|t|p NUMBER)+"},
+    )
+    """Engine and parallelism: d replicas, each over t·p GPUs. The default is one replica of the fastest engine on one
+    device, which every machine has."""
+    max_concurrent_rollouts: int | None = Field(default=None, ge=1, le=65_536)
+    """Most sequences that one replica generates at once (its batch size). None: the engine's own default."""
+    setup_timeout: float = Field(default=600.0, gt=0, le=86_400, allow_inf_nan=False)
+    """Seconds until a replica must have loaded its weights. The default allows for 70B parameters from a network disk
+    with a cold cache."""
+
+    @property
+    def parsed_backend(self) -> Backend:
+        """`backend`, parsed."""
+        return parse_backend(self.backend)
+
+
+class GenerationConfig(Section):
+    """How completions are drawn, as `gconfig` sets it."""
+
+    n_samples: int = Field(default=1, ge=1, le=10_000)
+    """Completions per problem. 1 is the cheapest; standard errors within a problem and pass@k need more."""
+    temperature: float = Field(default=1.0, ge=0, le=100, allow_inf_nan=False)
+    """Softmax temperature; 0 is greedy. 1 evaluates the distribution that RL training samples from."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus mass in (0, 1]. 1 keeps every token, as training does."""
+    top_k: int = Field(default=TAKE_ALL, ge=TAKE_ALL, json_schema_extra={"allowed": "-1, or ≥ 1"})
+    """Candidates per token; -1 keeps every token, as training does."""
+    max_new_tokens: int = Field(default=1024, ge=1, le=10_000_000)
+    """Longest completion in tokens. The default holds a worked solution of a school problem; reasoning models need
+    more, and a truncated completion scores nothing."""
+    min_new_tokens: int = Field(default=0, ge=0)
+    """Shortest completion in tokens; at most max_new_tokens. 0 lets the model stop when it wants to."""
+    greedy: bool = False
+    """Take the likeliest token each time: the temperature is 0, whatever `temperature` says."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a completion, not part of its text. Empty: only the end-of-sequence tokens end it."""
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _accept_one_stop_string(cls, value: object) -> object:
+        return _stop_strings(value)
+
+    @field_validator("stop")
+    @classmethod
+    def _refuse_empty_stop_strings(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _without_empty(value)
+
+    @field_validator("top_k")
+    @classmethod
+    def _refuse_zero_candidates(cls, value: int) -> int:
+        return _some_candidates(value)
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> "GenerationConfig":
+        if self.min_new_tokens > self.max_new_tokens:
+            raise ValueError(
+                f"min_new_tokens is {self.min_new_tokens}, allowed: at most max_new_tokens, {self.max_new_tokens}; "
+                "lower the one or raise the other"
+            )
+        return self
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether each completion of a problem is the same text."""
+        return self.greedy or self.temperature == 0
+
+
+class GenerationOverrides(Section):
+    """What evaluation draws in another way than training, as `eval_gconfig` sets it; None keeps the value of `gconfig`."""
+
+    n_samples: int | None = Field(default=None, ge=1, le=10_000)
+    """Completions per problem. None: as in `gconfig`, but 1 where this section makes the evaluation greedy."""
+    temperature: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
+    """Softmax temperature; 0 is greedy."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """Nucleus mass in (0, 1]."""
+    top_k: int | None = Field(default=None, ge=TAKE_ALL, json_schema_extra={"allowed": "-1, or ≥ 1"})
+    """Candidates per token; -1 keeps every token."""
+    max_new_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Longest completion in tokens."""
+    min_new_tokens: int | None = Field(default=None, ge=0)
+    """Shortest completion in tokens."""
+    greedy: bool | None = None
+    """Take the likeliest token each time."""
+    stop: tuple[str, ...] | None = None
+    """Strings that end a completion; an empty list takes those of `gconfig` away."""
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _accept_one_stop_string(cls, value: object) -> object:
+        return None if value is None else _stop_strings(value)
+
+    @field_validator("stop")
+    @classmethod
+    def _refuse_empty_stop_strings(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if value is None else _without_empty(value)
+
+    @field_validator("top_k")
+    @classmethod
+    def _refuse_zero_candidates(cls, value: int | None) -> int | None:
+        return None if value is None else _some_candidates(value)
+
+    def over(self, base: GenerationConfig) -> GenerationConfig:
+        """Return `base` with each value that is set here.
+
+        Where this section turns greedy on and does not set `n_samples`, one completion is made: more would be copies.
+
+        Raises:
+            pydantic.ValidationError: the two together are not acceptable.
+        """
+        changes: dict[str, Any] = self.model_dump(exclude_none=True)
+        turns_greedy = self.greedy is True or (self.temperature == 0 and self.greedy is None)
+        if turns_greedy and self.n_samples is None:
+            changes["n_samples"] = 1
+        if self.temperature is not None and self.temperature > 0 and self.greedy is None:
+            changes["greedy"] = False  # a temperature set for evaluation means sampling, although training is greedy
+        return GenerationConfig.model_validate(base.model_dump() | changes)
+
+
+def _stop_strings(value: object) -> object:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else value
+
+
+def _without_empty(value: tuple[str, ...]) -> tuple[str, ...]:
+    if "" in value:
+        raise ValueError("an empty stop string would end every completion at once; remove it")
+    return value
+
+
+def _some_candidates(value: int) -> int:
+    if value == 0:
+        raise ValueError("0 candidates leave nothing to choose from")
+    return value
+
+
+class ActorConfig(Section):
+    """The model under evaluation."""
+
+    path: str = Field(min_length=1)
+    """Folder of a Hugging Face checkpoint, or a hub id."""
+    dtype: Dtype = "auto"
+    """dtype of weights and activations. `auto`: the checkpoint's own, so that what was trained is what is evaluated."""
+
+
+class EvaluatorConfig(Section):
+    """When a trainer evaluates; any of the frequencies that falls due does. None in all: never by itself."""
+
+    freq_epochs: int | None = Field(default=None, ge=1)
+    """Epochs between evaluations. None: epochs do not matter."""
+    freq_steps: int | None = Field(default=None, ge=1)
+    """Training steps between evaluations. None: steps do not matter."""
+    freq_secs: int | None = Field(default=None, ge=1)
+    """Seconds between evaluations. None: time does not matter."""
+    eval_before_train: bool = False
+    """Whether to evaluate the model that training starts from. Off, as AReaL has it."""
+
+
+class EngineConfig(Section):
+    """The engine's environment and what it may do."""
+
+    python: str | None = Field(default=None, min_length=1)
+    """Python interpreter of the engine environment. None: `.venv-engine` of the checkout, else the running one."""
+    memory_ratio: float | None = Field(default=None, gt=0, le=1)
+    """Share of a device's memory that the engine may take. None: as the engine's section says, else its default."""
+    trust_remote_code: bool = False
+    """Whether Python code inside the checkpoint may run. Off: a checkpoint is data."""
+    allow_pickle_weights: bool = False
+    """Whether weights in pickle files may be loaded. Off: unpickling runs code; safetensors does not."""
+
+
+class VllmConfig(Section):
+    """What evaluation reads of a training config's `vllm` section."""
+
+    max_model_len: int | None = Field(default=None, ge=1)
+    """Context length to provision, in tokens. None: what the checkpoint and the longest prompt ask for."""
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    """Share of a device's memory; engine.memory_ratio goes before it. None: the adapter's default."""
+
+
+class SglangConfig(Section):
+    """What evaluation reads of a training config's `sglang` section."""
+
+    context_length: int | None = Field(default=None, ge=1)
+    """Context length to provision, in tokens. None: what the checkpoint and the longest prompt ask for."""
+    mem_fraction_static: float | None = Field(default=None, gt=0, le=1)
+    """Share of a device's memory; engine.memory_ratio goes before it. None: the adapter's default."""
+
+
+_Ks = tuple[Annotated[int, Field(ge=1)], ...]
+
+
+class MetricsConfig(Section):
+    """Which of the metrics that take a k are computed, and for which k."""
+
+    pass_at_k: _Ks | None = None
+    """The k of pass@k. None: the powers of two below n_samples, and n_samples. Null in the table where k > n_samples."""
+    maj_at_k: _Ks | None = None
+    """The k of maj@k. None: n_samples alone, where it is above 1."""
+
+    @field_validator("pass_at_k", "maj_at_k")
+    @classmethod
+    def _sort_and_deduplicate(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        return None if value is None else tuple(sorted(set(value)))
