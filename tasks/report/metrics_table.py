@@ -1,0 +1,64 @@
+"""The metrics of a run as a table for people: one row per subset, one column per metric."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from schemas.summary import MetricValue
+
+UNDEFINED: Final = "–"
+"""Shown where a metric has no value, or no standard error: never 0."""
+
+
+class MetricsTable(NamedTuple):
+    """Cells ready to print; `rows` have as many cells as `header`."""
+
+    header: list[str]
+    rows: list[list[str]]
+
+
+def tabulate_metrics(metrics: Sequence[MetricValue]) -> MetricsTable:
+    """Return `subset`, one column per metric as `value ± stderr`, then scored/planned and failed samples.
+
+    The whole set comes first, then the subsets by name.
+    """
+    names = _in_order(row.metric for row in metrics)
+    subsets = sorted(_in_order(row.subset for row in metrics), key=lambda subset: (subset != "all", subset))
+    cells = {(row.subset, row.metric): row for row in metrics}
+    rows: list[list[str]] = []
+    for subset in subsets:
+        present = [cells.get((subset, name)) for name in names]
+        counted = next(row for row in present if row is not None)
+        rows.append(
+            [
+                subset,
+                *(UNDEFINED if row is None else format_estimate(row) for row in present),
+                f"{counted.num_scored}/{counted.num_planned}",
+                str(counted.num_failed),
+            ]
+        )
+    return MetricsTable(header=["subset", *names, "scored", "failed"], rows=rows)
+
+
+def format_estimate(row: MetricValue) -> str:
+    """Return `value ± stderr`, with digits that suit the size of the value."""
+    if row.value is None:
+        return UNDEFINED
+    digits = 3 if abs(row.value) < 10 else 1
+    stderr = UNDEFINED if row.stderr is None else f"{row.stderr:.{digits}f}"
+    return f"{row.value:.{digits}f} ± {stderr}"
+
+
+def to_markdown(table: MetricsTable) -> str:
+    """Return the table as GitHub Markdown; names of subsets are data and are escaped."""
+    lines = [table.header, ["---"] * len(table.header), *table.rows]
+    return "\n".join("| " + " | ".join(_escape(cell) for cell in line) + " |" for line in lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    special = "\\`*_{}[]<>()#+!|"
+    flat = " ".join(text.split())
+    return "".join(f"\\{letter}" if letter in special else letter for letter in flat)
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -1,0 +1,43 @@
+"""What people read at the end of a run."""
+
+from schemas.summary import MetricValue
+from tasks.report.metrics_table import tabulate_metrics, to_markdown
+
+
+def row(subset: str, metric: str, value: float | None, stderr: float | None = 0.05) -> MetricValue:
+    return MetricValue(
+        subset=subset,
+        metric=metric,
+        value=value,
+        stderr=stderr,
+        ci_low=None,
+        ci_high=None,
+        num_planned=10,
+        num_scored=9,
+        num_failed=1,
+        higher_is_better=True,
+    )
+
+
+def test_the_whole_set_leads_and_undefined_is_a_dash() -> None:
+    table = tabulate_metrics(
+        [
+            row("task=b", "accuracy", 0.5),
+            row("task=a", "accuracy", None, None),
+            row("all", "accuracy", 0.25, None),
+            row("all", "response_length", 123.456, 2.5),
+        ]
+    )
+    assert table.header == ["subset", "accuracy", "response_length", "scored", "failed"]
+    assert table.rows == [
+        ["all", "0.250 ± –", "123.5 ± 2.5", "9/10", "1"],
+        ["task=a", "–", "–", "9/10", "1"],
+        ["task=b", "0.500 ± 0.050", "–", "9/10", "1"],
+    ]
+
+
+def test_a_hostile_subset_cannot_break_the_markdown_table() -> None:
+    table = tabulate_metrics([row("subject=a|b\n| <script>", "accuracy", 0.5)])
+    lines = to_markdown(table).splitlines()
+    assert len(lines) == 3
+    assert r"subject=a\|b \| \<script\>" in lines[2]
