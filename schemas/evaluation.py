@@ -3,7 +3,8 @@
 import re
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic.config import JsonDict
 
 from schemas.backend import Backend
 from schemas.base import Model
@@ -60,12 +61,12 @@ RunName = Annotated[str, AfterValidator(_checked_name)]
 WorkflowName = Annotated[Literal["single_turn"], BeforeValidator(_workflow_of_training)]
 RewardName = Annotated[Literal["auto", "math", "reasoning_gym"], BeforeValidator(_reward_of_training)]
 
-_WORKFLOWS: Final = {"allowed": f"single_turn, or AReaL's dotted path ending in .{_SINGLE_TURN_CLASS}"}
-_REWARDS: Final = {"allowed": "auto, math, reasoning_gym, or a dotted path of AReaL's math rewards"}
+_WORKFLOWS: Final[JsonDict] = {"allowed": f"single_turn, or AReaL's dotted path ending in .{_SINGLE_TURN_CLASS}"}
+_REWARDS: Final[JsonDict] = {"allowed": "auto, math, reasoning_gym, or a dotted path of AReaL's math rewards"}
 
 
 class EvaluationConfig(Model):
-    """What is evaluated, on what, how and where. The keys are those of an AReaL training config, plus Milepost's own."""
+    """What is evaluated, on what, how and where: the keys of an AReaL training config, plus Milepost's own."""
 
     experiment_name: RunName = Field(default="default", json_schema_extra={"allowed": _NAME_RULE})
     """Groups the runs of one experiment in the store. The default serves whoever has only one."""
@@ -112,7 +113,11 @@ class EvaluationConfig(Model):
 
     @model_validator(mode="after")
     def _check_generation(self) -> Self:
-        generation = self.generation  # raises when eval_gconfig over gconfig is not acceptable
+        try:
+            generation = self.generation
+        except ValidationError as exc:
+            reasons = "; ".join(error["msg"].removeprefix("Value error, ") for error in exc.errors())
+            raise ValueError(f"eval_gconfig over gconfig: {reasons}") from exc
         if generation.is_greedy and generation.n_samples > 1:
             # n copies of one text cost n times the GPU and carry the information of one: pass@k would equal accuracy.
             section = "gconfig" if self.eval_gconfig is None else "eval_gconfig"

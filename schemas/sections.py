@@ -142,7 +142,7 @@ class GenerationConfig(Section):
 
 
 class GenerationOverrides(Section):
-    """What evaluation draws in another way than training, as `eval_gconfig` sets it; None keeps the value of `gconfig`."""
+    """What evaluation draws in another way than training, as `eval_gconfig` sets it; None keeps `gconfig`'s value."""
 
     n_samples: int | None = Field(default=None, ge=1, le=10_000)
     """Completions per problem. None: as in `gconfig`, but 1 where this section makes the evaluation greedy."""
@@ -271,7 +271,7 @@ class MetricsConfig(Section):
     """Which of the metrics that take a k are computed, and for which k."""
 
     pass_at_k: _Ks | None = None
-    """The k of pass@k. None: the powers of two below n_samples, and n_samples. Null in the table where k > n_samples."""
+    """The k of pass@k. None: the powers of two below n_samples, and n_samples. Null where k > n_samples."""
     maj_at_k: _Ks | None = None
     """The k of maj@k. None: n_samples alone, where it is above 1."""
 

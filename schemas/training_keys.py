@@ -6,19 +6,19 @@ change with every version, are `OPEN_SECTIONS`: there an unlisted key is refused
 
 from typing import Final
 
-TRAINING_SECTIONS: Final = frozenset(
-    """
-    agent_builder_path agent_run_args allocation_mode allocation_use_cache async_training auto_eval auto_eval_config
-    cache_clear_freq checkpointer cpus_per_master_worker cpus_per_model_worker critic debug dynamic_bs econfig
-    enable_offload env_vars exclude exp_ctrl export_style ignore_worker_error image_name judge_engine launcher
-    log_agent_stats max_llm_calls_per_run max_tokens_per_trajectory max_turns mem_per_master_worker
-    mem_per_model_worker memory_profiler metric_discovery_port mode model model_path n_gpus_per_node n_nodes n_trajs
-    nodelist optimizer partition perf_tracer ray_temp_path recover recover_after recover_mode recover_retries ref
-    reward_fn_path saver schedule_strategy server_only shuffle_dataset stats_logger swanlab teacher tensorboard tir
-    torch_cache_mysophobia total_train_epochs total_train_n_seqs total_train_steps train_dataset trackio wandb
-    weight_update_mode
-    """.split()
-)
+_SECTIONS: Final = """
+agent_builder_path agent_run_args allocation_mode allocation_use_cache async_training auto_eval auto_eval_config
+cache_clear_freq checkpointer cpus_per_master_worker cpus_per_model_worker critic debug dynamic_bs econfig
+enable_offload env_vars exclude exp_ctrl export_style ignore_worker_error image_name judge_engine launcher
+log_agent_stats max_llm_calls_per_run max_tokens_per_trajectory max_turns mem_per_master_worker
+mem_per_model_worker memory_profiler metric_discovery_port mode model model_path n_gpus_per_node n_nodes n_trajs
+nodelist optimizer partition perf_tracer ray_temp_path recover recover_after recover_mode recover_retries ref
+reward_fn_path saver schedule_strategy server_only shuffle_dataset stats_logger swanlab teacher tensorboard tir
+torch_cache_mysophobia total_train_epochs total_train_n_seqs total_train_steps train_dataset trackio wandb
+weight_update_mode
+"""
+
+TRAINING_SECTIONS: Final = frozenset(_SECTIONS.split())
 """Whole top-level sections and values."""
 
 _TIMER: Final = "experiment_name trial_name fileroot"

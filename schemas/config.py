@@ -1,0 +1,24 @@
+"""The configuration's public face: the model, loading, and showing. The parts stand in schemas/config_*.py."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from schemas.config_loading import LoadedConfig as LoadedConfig
+from schemas.config_loading import load_with_origins as load_with_origins
+from schemas.config_rendering import config_digest as config_digest
+from schemas.config_rendering import config_to_yaml as config_to_yaml
+from schemas.config_rendering import render_config as render_config
+from schemas.evaluation import EvaluationConfig as EvaluationConfig
+from schemas.evaluation import check_launchable as check_launchable
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> EvaluationConfig:
+    """Return the configuration in the YAML file at `path` with `key.path=value` overrides, later ones winning.
+
+    AReaL training configs load unchanged. `load_with_origins` tells in addition what was ignored and where each value
+    came from.
+
+    Raises:
+        ConfigError: everything that is wrong with file, overrides and values, shown together.
+    """
+    return load_with_origins(path, overrides).config

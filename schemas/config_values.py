@@ -1,0 +1,215 @@
+"""Picks from a configuration tree the values that evaluation reads: interpolates them, ignores what only training
+reads, and finds misspelt keys."""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from schemas.config_keys import KeySpec, child_names, find_spec, key_specs, nearest
+from schemas.config_origin import Origins, show_value
+from schemas.config_source import KeyPath, Tree, Value
+from schemas.training_keys import NEUTRAL_VALUES, OPEN_SECTIONS, TRAINING_KEYS, TRAINING_SECTIONS
+
+MISSING: Final = "???"
+"""How OmegaConf's files mark a value that is still to be filled in."""
+
+_GENERATION_SECTIONS: Final = ("gconfig", "eval_gconfig")
+_ABSENT: Final = object()
+
+
+class ValueReader:
+    """Reads one merged configuration tree; call `read` once, then look at the other attributes."""
+
+    def __init__(self, tree: Tree, origins: Origins) -> None:
+        self._tree = tree
+        self._origins = origins
+        self._interpolator = _Interpolator(tree)
+        self.problems: list[str] = []
+        self.ignored_sections: list[str] = []
+        self.unknown_keys: list[str] = []
+
+    def read(self) -> Tree:
+        """Return the values of the keys that evaluation reads, nested as in the file."""
+        return self._section(self._tree, ())
+
+    def lookup(self, path: KeyPath) -> Value:
+        """Return the interpolated value of any key of the tree, read or not; None when it is absent."""
+        value: Value = self._tree
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        resolved = self._resolve(value, path)
+        return None if resolved is _ABSENT else cast("Value", resolved)
+
+    def _section(self, tree: Tree, path: KeyPath) -> Tree:
+        values: Tree = {}
+        for name, raw in tree.items():
+            here = (*path, name)
+            spec = find_spec(here)
+            if spec is None:
+                self._unread(here, raw)
+                continue
+            value = self._subsection(spec, raw, here) if spec.model is not None else self._leaf(spec, raw, here)
+            if value is not _ABSENT:
+                values[name] = cast("Value", value)
+        return values
+
+    def _subsection(self, spec: KeySpec, raw: Value, path: KeyPath) -> object:
+        if isinstance(raw, str) and "${" in raw:
+            self._origins.interpolations[path] = raw
+            resolved = self._resolve(raw, path)
+            if resolved is _ABSENT:
+                return _ABSENT
+            raw = cast("Value", resolved)
+        if isinstance(raw, dict):
+            return self._section(raw, path)
+        if raw is None:
+            return None if spec.nullable else _ABSENT  # an empty section is a section of defaults
+        self.problems.append(f"{self._at(path, raw)}: expected a section with {', '.join(child_names(path))}")
+        return _ABSENT
+
+    def _leaf(self, spec: KeySpec, raw: Value, path: KeyPath) -> object:
+        if raw == MISSING:
+            self.problems.append(f"{self._at(path, raw)}: still to be filled in; set {spec.dotted}=VALUE")
+            return _ABSENT
+        value = self._resolve(raw, path)
+        if value is _ABSENT:
+            return _ABSENT
+        if isinstance(value, bool):
+            if spec.kinds & {int, float} and bool not in spec.kinds:
+                self.problems.append(f"{self._at(path, value)}: expected {spec.type_name}; write a number")
+                return _ABSENT
+            return str(value).lower() if spec.takes_text else value
+        if isinstance(value, int | float) and spec.takes_text:
+            return str(value)  # `trial_name: ${seed}`
+        return value
+
+    def _resolve(self, raw: Value, path: KeyPath) -> object:
+        """The value with its `${…}` replaced, or `_ABSENT` after noting why that cannot be done."""
+        written = _interpolated_text(raw)
+        if not written:
+            return raw
+        self._origins.interpolations[path] = written
+        value, reason = self._interpolator.resolve(path)
+        if reason:
+            self.problems.append(f"{self._at(path, raw)}: {reason}")
+            return _ABSENT
+        return value
+
+    def _unread(self, path: KeyPath, raw: Value) -> None:
+        """Note a key that is no key of ours: ignored, unknown, or a problem."""
+        name, section, is_typed = path[-1], path[:-1], self._origins.override(path) is not None
+        if not section:
+            if name in TRAINING_SECTIONS:
+                self.ignored_sections.append(name)
+            elif is_typed or nearest(name, child_names(())):
+                self.problems.append(self._unknown(path))
+            else:
+                self.unknown_keys.append(name)
+            return
+        if name in TRAINING_KEYS.get(".".join(section), ()):
+            return
+        if section[0] in _GENERATION_SECTIONS and name in NEUTRAL_VALUES:
+            self._neutral(path, raw)
+        elif section[0] in OPEN_SECTIONS and not is_typed and not nearest(name, child_names(section)):
+            self.unknown_keys.append(".".join(path))
+        else:
+            self.problems.append(self._unknown(path))
+
+    def _neutral(self, path: KeyPath, raw: Value) -> None:
+        allowed = NEUTRAL_VALUES[path[-1]]
+        value = self._resolve(raw, path)
+        if value is not _ABSENT and value not in allowed:
+            self.problems.append(
+                f"{self._at(path, value)}: it would change what is generated and this version cannot do it; "
+                f"allowed: {show_value(allowed[0])}; remove it, or add {'.'.join(path)}={show_value(allowed[0])}"
+            )
+
+    def _unknown(self, path: KeyPath) -> str:
+        origin = self._origins.of(path)
+        meant = nearest_key(path)
+        hint = f"; did you mean {meant}?" if meant else ""
+        names = ", ".join(child_names(path[:-1]))
+        allowed = f" Keys of {'.'.join(path[:-1])}: {names}" if len(path) > 1 and names else ""
+        return f"{'.'.join(path)} ({origin}): there is no such key{hint}{allowed}"
+
+    def _at(self, path: KeyPath, value: object) -> str:
+        origin = self._origins.of(path)
+        place = f"{origin.kind} {origin.detail}" if origin.kind == "override" else origin.detail
+        return f"{'.'.join(path)} = {show_value(value)} ({place})"
+
+
+def nearest_key(path: KeyPath) -> str | None:
+    """Return the dotted key that `path` most likely meant: like it in the same section, of its name elsewhere, or alike
+    as a whole; None when nothing is near."""
+    sibling = nearest(path[-1], child_names(path[:-1]), cutoff=0.6)
+    if sibling:
+        return ".".join((*path[:-1], sibling))
+    namesake = next((spec.dotted for spec in key_specs().values() if spec.path[-1] == path[-1]), None)
+    return namesake or nearest(".".join(path), [spec.dotted for spec in key_specs().values()], cutoff=0.6)
+
+
+def _interpolated_text(raw: Value) -> str:
+    if isinstance(raw, str):
+        return raw if "${" in raw else ""
+    if isinstance(raw, list):
+        return next((text for text in map(_interpolated_text, raw) if text), "")
+    if isinstance(raw, dict):
+        return next((text for text in map(_interpolated_text, raw.values()) if text), "")
+    return ""
+
+
+class _Interpolator:
+    """OmegaConf over a tree with our defaults beneath; imported when the first `${…}` is met, for that takes 0.4 s."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._root: Any = None
+
+    def resolve(self, path: KeyPath) -> tuple[object, str]:
+        """Return (value, "") of the key at `path`, or (None, why it cannot be interpolated)."""
+        from omegaconf import OmegaConf
+        from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
+
+        if self._root is None:
+            self._root = OmegaConf.create(cast("dict[str, Any]", _over_defaults(self._tree)))
+        try:
+            node: Any = self._root
+            for key in path:
+                node = node[key]
+            return (OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node), ""
+        except InterpolationKeyError as exc:
+            return None, _missing_key(str(exc), self._tree)
+        except (OmegaConfBaseException, RecursionError) as exc:
+            lines = str(exc).splitlines() or ["nested too deep"]
+            return None, f"cannot be interpolated: {lines[0]}; mend the ${{…}}, or write the value itself"
+
+
+def _missing_key(message: str, tree: Tree) -> str:
+    name = message.partition("'")[2].partition("'")[0]
+    near = nearest(name, _dotted_names(tree, ""), cutoff=0.6)
+    hint = f"; did you mean ${{{near}}}?" if near else "; write the value itself"
+    return f"cannot be interpolated: there is no key {name!r}{hint}"
+
+
+def _dotted_names(tree: Mapping[str, Value], prefix: str) -> list[str]:
+    names: list[str] = []
+    for key, value in tree.items():
+        names.append(f"{prefix}{key}")
+        if isinstance(value, dict):
+            names.extend(_dotted_names(value, f"{prefix}{key}."))
+    return names
+
+
+def _over_defaults(tree: Tree, path: KeyPath = ()) -> Tree:
+    """The tree with the defaults of absent keys, so that `${gconfig.temperature}` holds in a file without it."""
+    filled = dict(tree)
+    for spec in (key_specs()[(*path, name)] for name in child_names(path)):
+        name, present = spec.path[-1], tree.get(spec.path[-1])
+        if spec.model is not None:
+            if isinstance(present, dict):
+                filled[name] = _over_defaults(present, spec.path)
+            elif present is None and not spec.nullable:
+                filled[name] = _over_defaults({}, spec.path)
+        elif name not in tree and not spec.required:
+            default = spec.default
+            filled[name] = cast("Value", list(default) if isinstance(default, tuple) else default)
+    return filled
