@@ -1,0 +1,186 @@
+"""ChatTokenizer: conversations to prompts to token ids, as the checkpoint's own tokenizer has it.
+
+Token ids equal those of transformers' `apply_chat_template` for folders with a tokenizer.json, without its import of
+two seconds. Text inside a message that spells a special token (`<|im_end|>`) becomes that token, as in transformers,
+vLLM and the trainers: the numbers stay comparable. `special_tokens_in` finds such text so that a caller can report it.
+"""
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from infra.tokenizer.files import (
+    VOCABULARY_FILES,
+    ChatTemplate,
+    JsonObject,
+    find_chat_template,
+    read_optional_json,
+    read_special_tokens,
+    token_content,
+)
+from infra.tokenizer.template import TEMPLATE_DATE, MessageRenderer, compile_template
+from schemas.dataset import ChatMessage
+from schemas.errors import CheckpointError, SetupError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+TokenIds: TypeAlias = "array[int]"
+"""Token ids as 4-byte integers: a prompt of 1,000 tokens takes 4 kB, as a list of ints ten times that."""
+
+
+class ChatTokenizer:
+    """The chat template and the tokenizer of one folder. Make it with `open`."""
+
+    def __init__(self, tokenizer: "Tokenizer", renderer: MessageRenderer, *, bos_token_id: int | None, adds_bos: bool):
+        """Take opened parts; `adds_bos` says whether the tokenizer puts BOS before a plain text by itself."""
+        self._tokenizer = tokenizer
+        self._renderer = renderer
+        self._adds_bos = adds_bos
+        self.bos_token_id = bos_token_id
+        """The token that starts a text, None where the tokenizer has none."""
+        added = tokenizer.get_added_tokens_decoder().values()
+        self._special = _alternatives(token.content for token in added if token.special)
+
+    @classmethod
+    def open(cls, folder: Path, *, chat_template: str | None = None, today: date = TEMPLATE_DATE) -> "ChatTokenizer":
+        """Open the tokenizer of `folder`, with its own chat template unless another is given.
+
+        `today` is what a template's `strftime_now` tells; it is fixed, so that prompts are the same on every day.
+
+        Raises:
+            CheckpointError: no tokenizer, no chat template, or one that does not load.
+            SetupError: the folder has no tokenizer.json, and transformers cannot convert what it has.
+        """
+        special = read_special_tokens(folder)
+        given = ChatTemplate(chat_template, Path("<given>")) if chat_template is not None else None
+        template = given or find_chat_template(folder)
+        if template is None:
+            raise CheckpointError(
+                f"{folder / 'tokenizer_config.json'} holds no chat template, and {folder / 'chat_template.jinja'} is "
+                f"not there; set tokenizer_path to a folder that has one (the instruct model of the same family), or "
+                f"write the template that the model was trained with to chat_template.jinja"
+            )
+        renderer = compile_template(template.text, file=template.file, special_tokens=special, today=today)
+        config = read_optional_json(folder / "tokenizer_config.json")
+        tokenizer = _load(folder)
+        _add_missing_special_tokens(tokenizer, special, config)
+        tokenizer.no_truncation()  # a tokenizer.json saved in training may say to cut at its own max_length
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = config.get("split_special_tokens") is True
+        bos = special.get("bos_token")
+        bos_id = tokenizer.token_to_id(bos) if bos is not None else None
+        return cls(tokenizer, renderer, bos_token_id=bos_id, adds_bos=_adds_bos(tokenizer, config, bos_id))
+
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the prompt's text: every turn, then the opening of the assistant's.
+
+        Raises:
+            CheckpointError: the template refuses the conversation.
+        """
+        return self._renderer(messages)
+
+    def encode(self, texts: Sequence[str]) -> list[TokenIds]:
+        """Return the token ids of rendered prompts, all cores at work; each starts with at most one BOS.
+
+        A BOS that the template rendered is kept. Where it rendered none and the tokenizer adds one by itself, one is
+        put in front; where it rendered several, one stays.
+        """
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._with_one_bos(array("i", encoding.ids)) for encoding in encodings]
+
+    def special_tokens_in(self, text: str) -> tuple[str, ...]:
+        """Return each special token that `text`, such as a dataset's problem, spells out, in order of appearance."""
+        return tuple(self._special.findall(text)) if self._special is not None else ()
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids, special tokens included."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
+
+    def _with_one_bos(self, token_ids: TokenIds) -> TokenIds:
+        bos = self.bos_token_id
+        if bos is None:
+            return token_ids
+        if not token_ids or token_ids[0] != bos:
+            return array("i", [bos]) + token_ids if self._adds_bos else token_ids
+        start = 0
+        while start + 1 < len(token_ids) and token_ids[start + 1] == bos:
+            start += 1
+        return token_ids[start:]
+
+
+def _load(folder: Path) -> "Tokenizer":
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return _convert(folder)
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as exc:  # the library raises bare Exception
+        raise CheckpointError(f"{file}: does not load ({exc}); save the tokenizer again") from exc
+
+
+def _convert(folder: Path) -> "Tokenizer":
+    """Let transformers make a fast tokenizer out of tokenizer.model or vocab.json; it takes seconds to import."""
+    if not any((folder / name).is_file() for name in VOCABULARY_FILES):
+        # transformers would make up an empty vocabulary instead of refusing.
+        raise CheckpointError(
+            f"{folder}: no tokenizer (none of {', '.join(VOCABULARY_FILES)}); save it beside the weights with "
+            f"save_pretrained, or set tokenizer_path to a folder that has one"
+        )
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as exc:
+        raise SetupError(
+            f"{folder}: no tokenizer.json, and transformers is not installed to convert what is there; install it or "
+            f"save the tokenizer with save_pretrained from a machine that has it"
+        ) from exc
+    open_tokenizer = cast("Callable[..., object]", AutoTokenizer.from_pretrained)
+    try:
+        opened = open_tokenizer(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as exc:  # transformers raises whatever its converters raise
+        raise CheckpointError(
+            f"{folder}: no tokenizer.json, and transformers cannot make one ({type(exc).__name__}: {exc}); save the "
+            f"tokenizer with save_pretrained, or set tokenizer_path to a folder that has one"
+        ) from exc
+    backend = getattr(opened, "backend_tokenizer", None)
+    if backend is None:
+        raise CheckpointError(
+            f"{folder}: no tokenizer.json, and {type(opened).__name__} cannot be turned into one; set tokenizer_path "
+            f"to a folder that has a tokenizer.json"
+        )
+    return cast("Tokenizer", backend)
+
+
+def _add_missing_special_tokens(tokenizer: "Tokenizer", special: Mapping[str, str], config: JsonObject) -> None:
+    """Make tokens special that only tokenizer_config.json calls so; ones outside the vocabulary stay plain text."""
+    from tokenizers import AddedToken
+
+    decoder = config.get("added_tokens_decoder")
+    entries = cast("JsonObject", decoder).values() if isinstance(decoder, dict) else ()
+    named = [*special.values(), *(content for entry in entries if (content := token_content(entry)) is not None)]
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    missing = [name for name in dict.fromkeys(named) if name not in known and tokenizer.token_to_id(name) is not None]
+    if missing:
+        tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in missing])
+
+
+def _adds_bos(tokenizer: "Tokenizer", config: JsonObject, bos_id: int | None) -> bool:
+    """Tell whether the tokenizer puts BOS before a plain text: its config says so, else its post-processor does so."""
+    if bos_id is None:
+        return False
+    declared = config.get("add_bos_token")
+    if isinstance(declared, bool):
+        return declared
+    ids = tokenizer.encode("a", add_special_tokens=True).ids
+    plain = tokenizer.encode("a", add_special_tokens=False).ids
+    return ids != plain and ids[:1] == [bos_id]
+
+
+def _alternatives(contents: Iterable[str]) -> re.Pattern[str] | None:
+    names = sorted({name for name in contents if name}, key=len, reverse=True)
+    return re.compile("|".join(re.escape(name) for name in names)) if names else None
