@@ -1,8 +1,10 @@
 # Everything runs from the root of the checkout; `make` alone lists what there is.
 # Settings: PYTHON=python3.12   MILEPOST_ENGINE=cpu|cuda   PIP_FIND_LINKS=folder-with-wheels
 
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+ifndef PYTHON
+PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+endif
 SETUP = $(or $(PYTHON),$(error Python 3.11 or newer is needed: apt-get install python3)) scripts/set_up.py
 IN_ENV = PATH="$(CURDIR)/.venv/bin:$$PATH" PYRIGHT_PYTHON_IGNORE_WARNINGS=1
 
