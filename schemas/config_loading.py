@@ -59,11 +59,12 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
     """
     source = read_source(Path(path), takes_text)
     parsed, problems = _parse_overrides(overrides)
-    tree = source.tree
+    tree, derived = _with_older_model(source.tree)
     for override in parsed:
         tree, problem = _apply(tree, override)
         problems.extend(problem)
     origins = Origins(source, parsed)
+    origins.derived.update(derived)
     reader = ValueReader(tree, origins)
     values = reader.read()
     problems.extend(reader.problems)
@@ -79,7 +80,9 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
     return LoadedConfig(
         config=config,
         origins={key: origins.of(key) for key in _leaves(config)},
-        ignored_sections=tuple(reader.ignored_sections),
+        ignored_sections=tuple(
+            name for name in reader.ignored_sections if all(older[0] != name for older in origins.derived.values())
+        ),
         unknown_keys=tuple(reader.unknown_keys),
     )
 
@@ -95,11 +98,25 @@ def _parse_overrides(overrides: Sequence[str]) -> tuple[tuple[Override, ...], li
     return tuple(parsed), problems
 
 
+def _with_older_model(tree: Tree) -> tuple[Tree, dict[KeyPath, KeyPath]]:
+    """Older SFT configs call the section of the model `model`: read it as `actor` where there is none."""
+    model = tree.get("model")
+    if "actor" in tree or not isinstance(model, dict) or "path" not in model:
+        return tree, {}
+    return {**tree, "actor": model}, {("actor", key): ("model", key) for key in model}
+
+
 def _apply(tree: Tree, override: Override) -> tuple[Tree, list[str]]:
     """Return a copy of `tree` with the override in it, and what stands against it."""
     root: Value = dict(tree)
     node: Value = root
-    for depth, key in enumerate(override.path[:-1], start=1):
+    for depth, key in enumerate(override.path, start=1):
+        if isinstance(node, list) and not (key.isdigit() and int(key) < len(node)):
+            return tree, [
+                f"override {override.text!r}: {key!r} is not one of the list's {len(node)} entries; set the whole list"
+            ]
+        if depth == len(override.path):
+            break
         child = _child(node, key)
         if child is None:
             child = {}
@@ -112,8 +129,6 @@ def _apply(tree: Tree, override: Override) -> tuple[Tree, list[str]]:
         _put(node, key, child)
         node = child
     key = override.path[-1]
-    if isinstance(node, list) and not (key.isdigit() and int(key) < len(node)):
-        return tree, [f"override {override.text!r}: {key!r} is not one of the list's {len(node)} entries; set the list"]
     before = _child(node, key)
     merges = isinstance(before, dict) and isinstance(override.value, dict)
     _put(node, key, _merged(before, override.value) if merges else override.value)
@@ -176,7 +191,8 @@ def backend_of_allocation(text: str) -> str | None:
     match = _INFERENCE.match(text.strip()) or re.search(rf"(?<=[+|]){_INFERENCE.pattern}", text.strip())
     if match is None:
         return None
-    return str(parse_backend(f"{match[1]}{match[2] or ''}:{match[3].strip()}"))
+    dimensions = re.sub(r"m(?=[0-9])", "t", match[3].strip())  # the oldest configs write m, model parallel, for t
+    return str(parse_backend(f"{match[1]}{match[2] or ''}:{dimensions}"))
 
 
 def _leaves(config: EvaluationConfig) -> list[KeyPath]:

@@ -35,15 +35,17 @@ class Origins:
         self._source = source
         self._overrides = overrides
         self.interpolations: dict[KeyPath, str] = {}
+        """The text with `${…}` of each interpolated key; filled by whoever interpolates."""
         self.derived: dict[KeyPath, KeyPath] = {}
+        """Keys that took their value from an older key of another name; filled by whoever reads it."""
 
     def of(self, path: KeyPath) -> Origin:
         """Return the origin of the key at `path`."""
-        if path in self.derived:
+        override = self.override(path)
+        if path in self.derived and override is None:
             origin = self.of(self.derived[path])
             return Origin(kind="derived", detail=f"from {'.'.join(self.derived[path])}, {origin.detail}")
         interpolation = next((self.interpolations[p] for p in _prefixes(path) if p in self.interpolations), "")
-        override = self.override(path)
         if override is not None:
             return Origin(kind="override", detail=override.text, interpolation=interpolation)
         if path in self._source.lines or interpolation:
@@ -53,11 +55,13 @@ class Origins:
         return Origin(kind="default")
 
     def override(self, path: KeyPath) -> Override | None:
-        """Return the last override that sets the key at `path` or a section around it; None when there is none."""
+        """Return the last override that sets the key at `path`, a section around it, or what makes it exist at all."""
         for override in reversed(self._overrides):
             if override.path == path or (path[: len(override.path)] == override.path and _holds(override, path)):
                 return override
-        return None
+        if path in self._source.lines:
+            return None
+        return next((override for override in reversed(self._overrides) if override.path[: len(path)] == path), None)
 
 
 def _prefixes(path: KeyPath) -> list[KeyPath]:

@@ -140,7 +140,8 @@ class ValueReader:
 def nearest_key(path: KeyPath) -> str | None:
     """Return the dotted key that `path` most likely meant: like it in the same section, of its name elsewhere, or alike
     as a whole; None when nothing is near."""
-    sibling = nearest(path[-1], child_names(path[:-1]), cutoff=0.6)
+    siblings = (*child_names(path[:-1]), *TRAINING_KEYS.get(".".join(path[:-1]), ()))
+    sibling = nearest(path[-1], siblings, cutoff=0.6)
     if sibling:
         return ".".join((*path[:-1], sibling))
     namesake = next((spec.dotted for spec in key_specs().values() if spec.path[-1] == path[-1]), None)

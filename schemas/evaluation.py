@@ -43,7 +43,7 @@ _SINGLE_TURN_CLASS: Final = "RLVRWorkflow"
 
 def _checked_name(value: str) -> str:
     if not _NAME.fullmatch(value) or len(value) > _MAX_NAME:
-        raise ValueError(f"it names a folder of the store, so it must be {_NAME_RULE}")
+        raise ValueError(f"it names a folder of the store; allowed: {_NAME_RULE}")
     return value
 
 
@@ -72,7 +72,7 @@ class EvaluationConfig(Model):
     """Groups the runs of one experiment in the store. The default serves whoever has only one."""
     trial_name: RunName = Field(default="trial0", json_schema_extra={"allowed": _NAME_RULE})
     """Tells trials of one experiment apart. The default is the one training configs use."""
-    seed: int = Field(default=1, ge=0, lt=2**63)
+    seed: int = Field(default=1, ge=0, lt=2**63, json_schema_extra={"allowed": "0 to 2^63 - 1"})
     """Seed of the run: every sample's own seed follows from it, the item and the repeat. 1, as in training configs."""
     tokenizer_path: str | None = None
     """Folder or hub id whose tokenizer and chat template render the prompts. None: those of `actor.path`, which are

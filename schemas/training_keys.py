@@ -47,7 +47,7 @@ TRAINING_KEYS: Final[dict[str, frozenset[str]]] = {
         "overlong_penalty_factor overlong_reward_penalty overlong_tokens pad_to_maximum peft_type ppo_n_minibatches "
         "prox_logp_method recompute_logprob rejection_sampling request_timeout reward_bias reward_clip reward_norm "
         "reward_scaling sapo_tau_neg sapo_tau_pos scheduling_spec scheduling_strategy setup_timeout target_modules "
-        "temperature trial_name use_decoupled_loss use_kernels use_lora use_sapo_loss weight_update_mode",
+        "temperature trial_name type use_decoupled_loss use_kernels use_lora use_sapo_loss weight_update_mode",
         "valid_dataset": "dataset_kwargs drop_last num_dataset_workers num_workers pin_memory reward_fn "
         "scheduling_spec setup_timeout shuffle",
         "evaluator": _TIMER,
