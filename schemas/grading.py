@@ -7,6 +7,9 @@ from pydantic import Field
 from schemas.base import Model
 from schemas.states import Verdict
 
+AnswerSource = Literal["boxed", "tag", "hash", "phrase", "last_number"]
+"""Where an answer may stand in a completion."""
+
 
 class GradingConfig(Model):
     """How answers are found in completions and compared with the gold."""
@@ -15,14 +18,10 @@ class GradingConfig(Model):
     """Wall seconds that one comparison may take before its process is killed; most take milliseconds."""
     num_processes: int | None = Field(default=None, ge=1, le=256)
     """Grading processes for what the exact fast path cannot decide; None for the cores at hand, at most 8."""
-    answer_sources: tuple[Literal["boxed", "hash", "phrase", "last_number"], ...] = (
-        "boxed",
-        "hash",
-        "phrase",
-        "last_number",
-    )
-    """Where an answer is looked for, in order: the last complete \\boxed{}, the last `#### x`, the last "answer is x",
-    and (numeric golds only) the last number. The first source that yields one decides."""
+    answer_sources: tuple[AnswerSource, ...] = ("boxed", "tag", "hash", "phrase", "last_number")
+    """Where an answer is looked for, in order: the last complete \\boxed{}, the last <answer> tag, the last `#### x`,
+    the last "answer is x", and the last number (of a gold that is no number: the last formula, or a completion that is
+    nothing but an answer). The first source that yields one decides."""
 
 
 class Grade(Model):

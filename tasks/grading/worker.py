@@ -1,0 +1,246 @@
+"""The grading process: reads jobs from stdin, answers on stdout, and survives whatever a job does.
+
+One supervisor imports math-verify once and forks the processes that compute; it is single-threaded, so forking is
+safe, and a killed child is replaced in milliseconds instead of the seconds of an import. The supervisor itself never
+computes: it hands out jobs, watches the clock, kills what hangs and says which job it was. A child that dies or hangs
+costs exactly the job it was working on; those queued behind it go to another child.
+"""
+
+import argparse
+import os
+import selectors
+import signal
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
+from typing import Final
+
+from tasks.grading import procedural, symbolic
+from tasks.grading.jobs import MAX_REASON_CHARS, Job, Reply, decode_job, encode
+
+_QUEUE_PER_CHILD: Final = 4
+"""Jobs handed to a child ahead of time, so that it never waits for the supervisor."""
+_MAX_QUEUE_CHARS: Final = 16_384
+_EXTRA_MEMORY_BYTES: Final = 2 << 30
+"""What a child may take beyond what it starts with: the largest honest comparison took under 200 MB."""
+_RECURSION_LIMIT: Final = 3000
+
+
+def answer_job(job: Job) -> Reply:
+    """Compute one job in this process."""
+    try:
+        if job.kind == "parse":
+            return Reply("correct" if symbolic.can_parse(job.gold) else "bad_gold")
+        if job.kind == "procedural":
+            return procedural.score_entry(job.task, job.answer, job.gold)
+        return symbolic.compare_symbolically(job.answer, job.gold)
+    except MemoryError:
+        return Reply("crashed", reason=f"out of memory: more than {_EXTRA_MEMORY_BYTES >> 30} GiB")
+    except RecursionError:
+        return Reply("unparsed")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Child:
+    pid: int
+    connection: Connection
+    knows_scorers: bool
+    jobs: deque[tuple[int, Job]] = field(default_factory=deque)
+    deadline: float = 0.0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another job may wait here; what waits stays small, so that sending to a hung child never blocks."""
+        size = sum(len(job.answer) + len(job.gold) for _, job in self.jobs)
+        return len(self.jobs) < _QUEUE_PER_CHILD and size < _MAX_QUEUE_CHARS
+
+
+def _limit_memory() -> None:
+    """Bound the address space, where the platform can; an unbounded factorial would take the machine with it."""
+    try:
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - a kernel file, no path to handle
+            size = int(statm.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + _EXTRA_MEMORY_BYTES, size + _EXTRA_MEMORY_BYTES))
+    except (ImportError, OSError, ValueError):
+        return
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to end this process with the supervisor: a hung child reads no pipe."""
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def _run_child(connection: Connection) -> None:
+    _die_with_parent()
+    _limit_memory()
+    sys.setrecursionlimit(_RECURSION_LIMIT)
+    while True:
+        try:
+            job: Job = connection.recv()
+        except EOFError:
+            return
+        connection.send(answer_job(job))
+
+
+class Supervisor:
+    """Hands jobs from one pipe to children and their replies to another."""
+
+    def __init__(self, *, jobs_fd: int, replies_fd: int, num_processes: int, timeout_s: float) -> None:
+        self._jobs_fd = jobs_fd
+        self._replies_fd = replies_fd
+        self._num_processes = num_processes
+        self._timeout_s = timeout_s
+        self._waiting: deque[tuple[int, Job]] = deque()
+        self._children: list[_Child] = []
+        self._has_scorers = False
+        self._buffer = b""
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> None:
+        """Work until the jobs' pipe closes; then end the children, finished or not."""
+        self._selector.register(self._jobs_fd, selectors.EVENT_READ, None)
+        is_open = True
+        while is_open:
+            self._dispatch()
+            for key, _ in self._selector.select(self._time_left()):
+                if key.data is None:
+                    is_open = self._read_jobs()
+                else:
+                    self._collect(key.data)
+            self._end_overdue()
+        for child in list(self._children):
+            self._end(child)
+
+    def _time_left(self) -> float | None:
+        deadlines = [child.deadline for child in self._children if child.jobs]
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _read_jobs(self) -> bool:
+        data = os.read(self._jobs_fd, 1 << 16)
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        self._waiting.extend(decode_job(line) for line in lines)
+        return bool(data)
+
+    def _dispatch(self) -> None:
+        while self._waiting:
+            if not self._has_scorers and any(job.kind == "procedural" for _, job in self._waiting):
+                procedural.import_scorers()
+                self._has_scorers = True
+                self._retire_idle()
+            child = self._choose_child(needs_scorers=self._waiting[0][1].kind == "procedural")
+            if child is None:
+                return
+            number, job = self._waiting.popleft()
+            if not child.jobs:
+                child.deadline = time.monotonic() + self._timeout_s
+            child.jobs.append((number, job))
+            try:
+                child.connection.send(job)
+            except OSError:
+                self._lose(child)
+
+    def _retire_idle(self) -> None:
+        for child in list(self._children):
+            if not child.jobs:
+                self._end(child)
+
+    def _choose_child(self, *, needs_scorers: bool) -> _Child | None:
+        idle = next((c for c in self._children if not c.jobs and c.knows_scorers >= needs_scorers), None)
+        if idle is not None:
+            return idle
+        if len(self._children) < self._num_processes:
+            return self._fork()
+        ready = [c for c in self._children if c.has_room and c.knows_scorers >= needs_scorers]
+        return min(ready, key=lambda child: len(child.jobs), default=None)
+
+    def _fork(self) -> _Child:
+        ours, theirs = Pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for descriptor in (self._jobs_fd, self._replies_fd, ours.fileno()):
+                    os.close(descriptor)
+                _run_child(theirs)
+            finally:
+                os._exit(0)
+        theirs.close()
+        child = _Child(pid=pid, connection=ours, knows_scorers=self._has_scorers)
+        self._children.append(child)
+        self._selector.register(ours, selectors.EVENT_READ, child)
+        return child
+
+    def _collect(self, child: _Child) -> None:
+        if child not in self._children:
+            return  # ended earlier in this round
+        try:
+            reply: Reply = child.connection.recv()
+        except (EOFError, OSError):
+            self._lose(child)
+            return
+        number, _ = child.jobs.popleft()
+        child.deadline = time.monotonic() + self._timeout_s
+        self._reply(number, reply)
+        if self._has_scorers and not child.knows_scorers and not child.jobs:
+            self._end(child)
+
+    def _lose(self, child: _Child) -> None:
+        """A child died: its first job is the culprit, the others go back to the front of the queue."""
+        status = self._end(child, is_dead=True)
+        cause = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
+        self._blame(child, Reply("crashed", reason=f"the grading process died: {cause}"))
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for child in list(self._children):
+            if child.jobs and now >= child.deadline and not child.connection.poll():
+                self._end(child)
+                self._blame(child, Reply("timeout", reason=f"no verdict within {self._timeout_s:g} s"))
+
+    def _blame(self, child: _Child, reply: Reply) -> None:
+        if child.jobs:
+            number, _ = child.jobs.popleft()
+            self._reply(number, reply)
+        self._waiting.extendleft(reversed(child.jobs))
+
+    def _end(self, child: _Child, *, is_dead: bool = False) -> int:
+        """Kill a child unless it died by itself, and return its wait status."""
+        self._children.remove(child)
+        self._selector.unregister(child.connection)
+        child.connection.close()
+        if not is_dead:
+            os.kill(child.pid, signal.SIGKILL)
+        _, status = os.waitpid(child.pid, 0)
+        return status
+
+    def _reply(self, number: int, reply: Reply) -> None:
+        reason = None if reply.reason is None else reply.reason[:MAX_REASON_CHARS]
+        data = encode(number, reply._replace(reason=reason))
+        while data:
+            data = data[os.write(self._replies_fd, data) :]
+
+
+def main() -> None:
+    """Serve the pipes given as stdin and stdout. What libraries print goes to stderr, never between the replies."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.grading.worker", description=__doc__)
+    parser.add_argument("--num-processes", type=int, required=True)
+    parser.add_argument("--timeout-s", type=float, required=True)
+    arguments = parser.parse_args()
+    replies_fd = os.dup(1)
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle; it closes our pipe
+    symbolic.warm_up()
+    Supervisor(
+        jobs_fd=0, replies_fd=replies_fd, num_processes=arguments.num_processes, timeout_s=arguments.timeout_s
+    ).run()
+
+
+if __name__ == "__main__":
+    main()
