@@ -1,0 +1,90 @@
+"""Fixtures for what real services need, and the rule that continuous integration may not skip them.
+
+MILEPOST_TEST_DATA          folder of the public evaluation data; unset, the tests that need it skip
+MILEPOST_REQUIRE_SERVICES   `1` or a list such as `engine,prefect,data`: a skip for want of one of them fails
+CI                          `true` requires the engine and Prefect, and the data where MILEPOST_TEST_DATA is set
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVICES = frozenset({"engine", "prefect", "data"})
+
+
+def required_services() -> frozenset[str]:
+    """The services whose tests may not be skipped in this run."""
+    setting = os.environ.get("MILEPOST_REQUIRE_SERVICES", "")
+    if setting in ("1", "true"):
+        return SERVICES
+    if setting:
+        named = frozenset(setting.split(","))
+        if named - SERVICES:
+            raise pytest.UsageError(f"MILEPOST_REQUIRE_SERVICES={setting!r}; allowed: 1, or some of {sorted(SERVICES)}")
+        return named
+    if os.environ.get("CI") == "true":
+        return SERVICES if os.environ.get("MILEPOST_TEST_DATA") else SERVICES - {"data"}
+    return frozenset()
+
+
+def pytest_configure() -> None:
+    """Refuses a misspelt service before any test runs."""
+    required_services()
+
+
+def _refuse(report: pytest.TestReport | pytest.CollectReport, services: str) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"skipped although this run requires {services}: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A skipped test of a required service is a failure: nothing passes by not running."""
+    report = yield
+    missing = sorted(name for name in required_services() if item.get_closest_marker(f"needs_{name}"))
+    if report.skipped and missing and not hasattr(report, "wasxfail"):
+        _refuse(report, ", ".join(missing))
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """A module that skips itself while it is imported shows no markers: in integration that is a failure too."""
+    report = yield
+    if report.skipped and required_services() and ROOT / "tests" / "integration" in collector.path.parents:
+        _refuse(report, ", ".join(sorted(required_services())))
+    return report
+
+
+@pytest.fixture(scope="session")
+def engine_python() -> Path:
+    """The interpreter of the engine environment."""
+    python = ROOT / ".venv-engine" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("no engine environment: run `make setup`")
+    return python
+
+
+@pytest.fixture(scope="session")
+def demo_checkpoint() -> Path:
+    """The folder of SmolLM2-135M-Instruct in bfloat16."""
+    folder = ROOT / ".demo" / "smollm2-135m-instruct"
+    if not folder.is_dir():
+        pytest.skip("no demo checkpoint: run `make setup`")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of the public evaluation data."""
+    setting = os.environ.get("MILEPOST_TEST_DATA", "")
+    if not setting:
+        pytest.skip("MILEPOST_TEST_DATA names no folder of evaluation data")
+    folder = Path(setting).resolve()
+    if not folder.is_dir():
+        pytest.fail(f"MILEPOST_TEST_DATA={setting!r} is no folder")
+    return folder

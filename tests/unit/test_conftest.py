@@ -1,0 +1,77 @@
+"""A skip for want of a required service fails the run; any other skip stays a skip."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = """
+import pytest
+
+@pytest.mark.needs_engine
+def test_in_the_body():
+    pytest.skip("no engine here")
+
+@pytest.mark.needs_engine
+@pytest.mark.skipif(True, reason="no engine either")
+def test_by_condition():
+    pass
+
+@pytest.mark.needs_data
+def test_of_data(data_dir):
+    pass
+
+@pytest.mark.needs_engine
+@pytest.mark.xfail(strict=True)
+def test_expected_to_fail():
+    raise ValueError
+
+def test_of_no_service():
+    pytest.skip("another reason")
+"""
+MODULE_THAT_SKIPS_ITSELF = "import pytest\npytest.skip('nothing to run', allow_module_level=True)\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    integration = tmp_path / "tests" / "integration"
+    integration.mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (integration / "test_services.py").write_text(TESTS)
+    return tmp_path
+
+
+def outcomes(project: Path, **variables: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(project), **variables}
+    result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    closing_line = (result.stdout.splitlines() or [""])[-1]
+    return closing_line.split(" in ")[0] + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "4 skipped, 1 xfailed"),
+        ({"CI": "true"}, "1 failed, 2 skipped, 1 xfailed, 1 error"),
+        ({"MILEPOST_REQUIRE_SERVICES": "data"}, "3 skipped, 1 xfailed, 1 error"),
+        ({"MILEPOST_REQUIRE_SERVICES": "1"}, "1 failed, 1 skipped, 1 xfailed, 2 errors"),
+        ({"MILEPOST_REQUIRE_SERVICES": "prefect"}, "4 skipped, 1 xfailed"),
+    ],
+)
+def test_a_required_service_may_not_be_skipped(project: Path, variables: dict[str, str], expected: str) -> None:
+    assert outcomes(project, **variables) == expected
+
+
+def test_a_module_that_skips_itself_fails_where_services_are_required(project: Path) -> None:
+    (project / "tests" / "integration" / "test_services.py").write_text(MODULE_THAT_SKIPS_ITSELF)
+    assert outcomes(project) == "1 skipped"
+    assert outcomes(project, CI="true") == "1 error"
+
+
+def test_an_unknown_service_is_refused(project: Path) -> None:
+    assert "allowed: 1, or some of" in outcomes(project, MILEPOST_REQUIRE_SERVICES="gpu")
