@@ -44,3 +44,5 @@ class LoadedDataset(Model):
     """Digest over every item in order: two loads with one version are the same data."""
     items: tuple[EvalItem, ...]
     """The items in the source's order; at least one."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of how the data was read, such as rows left out on request."""

@@ -1,0 +1,166 @@
+"""From a cell of any file format to the text it stands for, the same text whatever the format.
+
+Parquet, CSV and data frames disagree about types: a column of whole numbers with one gap arrives as floats, a CSV has
+text alone. The rules here make the same rows equal.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Final, cast
+
+from infra.datasets.rows import Row, Turn
+from schemas.errors import DatasetError
+
+_SHOWN_CHARS: Final = 60
+_ROLES: Final = ("system", "user", "assistant")
+
+
+def shown(value: object) -> str:
+    """Return a value as a message may show it: quoted, and cut after 60 characters."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the known word most like `word` (case aside), else a full stop."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    match = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    return f"; did you mean {by_lower[match[0]]!r}?" if match else "."
+
+
+def require_columns(present: Sequence[str], wanted: Mapping[str, str]) -> None:
+    """Check that each wanted column is there; `wanted` maps a column to the key of the configuration that names it.
+
+    Raises:
+        DatasetError: one is not; names the columns present, the nearest one and the key to set.
+    """
+    for column, key in wanted.items():
+        if column not in present:
+            raise DatasetError(
+                f"column {column!r} is not in the data{nearest(column, present)} Columns present: "
+                f"{', '.join(map(repr, present)) or 'none'}. Set {key} to the column that holds it"
+            )
+
+
+def as_text(value: object) -> str:
+    """Return text as it is and a number in its shortest decimal form: 18 and 18.0 are both `18`, 1e-7 is `0.0000001`.
+
+    A whole float is written as an integer because formats turn whole numbers into floats on their own (a column with a
+    gap in Parquet or a data frame): the same rows must give the same golds, ids and version.
+
+    Raises:
+        DatasetError: the value is anything else (true, null, NaN, infinity, a list).
+    """
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise DatasetError(f"is {shown(value)}, expected text or a number")
+    if not math.isfinite(value):
+        raise DatasetError(f"is {value}, expected text or a finite number")
+    if isinstance(value, int):
+        return str(value)
+    digits = format(Decimal(repr(value)) if isinstance(value, float) else value, "f")
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def _encodable(text: str) -> str:
+    """Return the text; JSON's escapes can spell half of a surrogate pair, which no tokenizer, digest or file takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DatasetError("holds half of a surrogate pair, which is no character") from None
+    return text
+
+
+def _required(row: Row, column: str) -> object:
+    try:
+        return row[column]
+    except KeyError:
+        raise DatasetError(f"column {column!r} is absent") from None
+
+
+def _in_column(column: str, value: object) -> str:
+    try:
+        return as_text(value)
+    except DatasetError as exc:
+        raise DatasetError(f"column {column!r} {exc}") from None
+
+
+def read_required(row: Row, column: str) -> str:
+    """Return the column's text, outer white space removed.
+
+    Raises:
+        DatasetError: it is absent, empty, or neither text nor a number.
+    """
+    text = _in_column(column, _required(row, column)).strip()
+    if not text:
+        raise DatasetError(f"column {column!r} is empty")
+    return text
+
+
+def read_prompt(row: Row, column: str) -> tuple[Turn, ...]:
+    """Return the column as a conversation of one user turn, white space kept as the data has it.
+
+    Raises:
+        DatasetError: it is absent, not text, or blank.
+    """
+    value = _required(row, column)
+    if not isinstance(value, str):
+        raise DatasetError(f"column {column!r} is {shown(value)}, expected text")
+    if not value.strip():
+        raise DatasetError(f"column {column!r} is an empty prompt")
+    return (Turn("user", _in_column(column, value)),)
+
+
+def read_optional(row: Row, column: str | None) -> str | None:
+    """Return the column's text, or None when it is absent, null or empty (a CSV cannot tell these apart).
+
+    Raises:
+        DatasetError: it is neither text nor a number.
+    """
+    value = row.get(column) if column is not None else None
+    if value is None or value == "":
+        return None
+    if isinstance(value, float) and math.isnan(value):
+        return None  # how data frames write a gap
+    return _in_column(column or "", value)
+
+
+def read_subsets(row: Row, columns: Iterable[str]) -> dict[str, str]:
+    """Return the strata of a row; a gap puts the row into none. Raises DatasetError as `read_optional`."""
+    subsets: dict[str, str] = {}
+    for column in columns:
+        value = row.get(column)
+        text = str(value).lower() if isinstance(value, bool) else read_optional(row, column)
+        if text is not None and text.strip():
+            subsets[column] = text.strip()
+    return subsets
+
+
+def read_messages(row: Row, column: str) -> tuple[Turn, ...]:
+    """Return a column of {role, content} as a conversation.
+
+    Raises:
+        DatasetError: it is not a list of such turns, a role is unknown, the last turn is not the user's or is blank.
+    """
+    value = _required(row, column)
+    if not isinstance(value, (list, tuple)) or not value:
+        raise DatasetError(f"column {column!r} is {shown(value)}, expected a list of {{role, content}}")
+    turns = tuple(_read_turn(turn, column) for turn in cast("Sequence[object]", value))
+    if turns[-1].role != "user":
+        raise DatasetError(f"column {column!r} ends with a turn of {turns[-1].role!r}, expected the user's")
+    if not turns[-1].content.strip():
+        raise DatasetError(f"column {column!r} ends with an empty prompt")
+    return turns
+
+
+def _read_turn(turn: object, column: str) -> Turn:
+    fields = cast("Mapping[str, object]", turn) if isinstance(turn, Mapping) else {}
+    role, content = fields.get("role"), fields.get("content")
+    if role not in _ROLES or not isinstance(content, str):
+        raise DatasetError(
+            f"column {column!r} holds the turn {shown(turn)}, expected a role of {', '.join(_ROLES)} and a text content"
+        )
+    return Turn(role, _in_column(column, content))

@@ -1,0 +1,49 @@
+"""Names that follow from the data alone: the id of an item that has none, and the version of a dataset.
+
+Both hash a sequence of texts, each as UTF-8 with its length before it: no two sequences share a form, and neither
+machine nor file format enters.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from infra.datasets.rows import Turn
+from schemas.dataset import EvalItem
+
+_DIGEST_BYTES: Final = 16
+_ID_PERSON: Final = b"milepost-item"
+_VERSION_PERSON: Final = b"milepost-dataset"
+
+
+def content_id(turns: Iterable[Turn], gold: str) -> str:
+    """Return the 128-bit hex digest of a problem as the data has it and its gold; no instruction of ours enters."""
+    parts = [gold]
+    for turn in turns:
+        parts += turn
+    return hashlib.blake2b(_join(parts), digest_size=_DIGEST_BYTES, person=_ID_PERSON).hexdigest()
+
+
+def dataset_version(items: Iterable[EvalItem]) -> str:
+    """Return the 128-bit hex digest of every item in order: ids, conversations with their instructions, golds,
+    graders, subsets and solutions."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=_VERSION_PERSON)
+    for item in items:
+        digest.update(_join(_parts(item)))
+    return digest.hexdigest()
+
+
+def _parts(item: EvalItem) -> Iterator[str | None]:
+    yield from (item.item_id, item.gold, item.grader, item.grader_data, item.solution)
+    yield str(len(item.messages))
+    for message in item.messages:
+        yield message.role
+        yield message.content
+    yield str(len(item.subsets))
+    for pair in sorted(item.subsets.items()):
+        yield from pair
+
+
+def _join(parts: Iterable[str | None]) -> bytes:
+    encoded = [None if part is None else part.encode() for part in parts]
+    return b"".join(b"~" if text is None else b"%d:%b" % (len(text), text) for text in encoded)

@@ -1,0 +1,143 @@
+"""From the section `valid_dataset` to items ready for planning: unique ids, parseable golds, non-empty prompts.
+
+Every row is looked at before anything is refused, so that one run shows all that is to be mended.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infra.datasets.adapters.detection import choose_adapter
+from infra.datasets.cells import shown
+from infra.datasets.conversation import compose
+from infra.datasets.defects import Defects
+from infra.datasets.digests import content_id, dataset_version
+from infra.datasets.rows import Adapter, Source, SourceRow
+from infra.datasets.sources import hub, local_file, reasoning_gym_tasks
+from schemas.dataset import EvalItem, LoadedDataset
+from schemas.errors import DatasetError
+from schemas.valid_dataset import ValidDatasetConfig
+
+CheckGolds = Callable[[Sequence[str]], Sequence[str | None]]
+"""For each gold, why it cannot be parsed, or None when it can."""
+
+_ADVICE = (
+    "Nothing was launched. Mend the rows, name the right columns (valid_dataset.columns), or leave out problems "
+    "without an answer by their gold (valid_dataset.exclude_golds)"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """What one pass over the rows has found; `numbers` are the rows of `items`."""
+
+    defects: Defects
+    items: list[EvalItem] = field(default_factory=list[EvalItem])
+    numbers: list[int] = field(default_factory=list[int])
+    num_rows: int = 0
+    num_excluded: int = 0
+
+
+def load_dataset(config: ValidDatasetConfig, *, seed: int, check_golds: CheckGolds) -> LoadedDataset:
+    """Return the items that `config` names, validated.
+
+    Args:
+        config: The section `valid_dataset`.
+        seed: The run's seed; procedural tasks draw from it unless their path has a seed of its own.
+        check_golds: The grader's word on golds; asked once, with every distinct gold. Procedural golds are not asked
+            for: their own task grades them.
+
+    Raises:
+        DatasetError: the source cannot be read, has no rows, or has rows that cannot be graded; names the rows.
+    """
+    if config.path.startswith(reasoning_gym_tasks.PREFIX):
+        procedural = reasoning_gym_tasks.load_tasks(config, seed=seed)
+        return _build(config.name or procedural.name, procedural.items, notes=())
+    source = _open(config)
+    reading = _read(config, source.rows)
+    if not reading.num_rows:
+        raise DatasetError(f"{config.path}: the dataset is empty, expected at least one row")
+    _check_ids(reading)
+    _check_parseable(reading, check_golds)
+    reading.defects.raise_if_any(reading.num_rows, _ADVICE)
+    if not reading.items:
+        raise DatasetError(
+            f"{config.path}: all {reading.num_rows:,} rows are left out by valid_dataset.exclude_golds "
+            f"{list(config.exclude_golds)}, expected at least one item"
+        )
+    notes = source.notes
+    if reading.num_excluded:
+        notes += (f"{reading.num_excluded:,} rows left out: their gold is in valid_dataset.exclude_golds",)
+    return _build(config.name or source.name, reading.items, notes)
+
+
+def _open(config: ValidDatasetConfig) -> Source:
+    path = Path(config.path).expanduser()
+    if path.is_dir():
+        return hub.open_folder(path, config)
+    if path.exists():
+        return local_file.open_file(path, config)
+    if hub.is_hub_id(config.path) and path.suffix.lower() not in local_file.READERS:
+        return hub.open_hub_dataset(config)
+    raise local_file.missing_path_error(path)
+
+
+def _read(config: ValidDatasetConfig, rows: Iterator[SourceRow]) -> _Reading:
+    reading = _Reading(defects=Defects(config.path))
+    adapter: Adapter | None = None
+    for row in rows:
+        reading.num_rows += 1
+        if row.problem:
+            reading.defects.add(row.number, row.problem)
+            continue
+        try:
+            adapter = adapter or choose_adapter(config, row.values)
+        except DatasetError as exc:
+            raise DatasetError(f"{config.path}: {exc}") from None
+        _read_row(config, row, adapter, reading)
+        if len(reading.items) == config.limit:
+            break
+    return reading
+
+
+def _read_row(config: ValidDatasetConfig, row: SourceRow, adapter: Adapter, reading: _Reading) -> None:
+    try:
+        problem = adapter.read(row.values)
+        if problem.gold in config.exclude_golds:
+            reading.num_excluded += 1
+            return
+        digest = content_id(problem.turns, problem.gold)
+    except DatasetError as exc:
+        reading.defects.add(row.number, str(exc))
+        return
+    item = EvalItem(
+        item_id=problem.item_id or digest,
+        messages=compose(problem.turns, config=config, default_suffix=adapter.prompt_suffix),
+        gold=problem.gold,
+        subsets=problem.subsets,
+        solution=problem.solution,
+    )
+    reading.items.append(item)
+    reading.numbers.append(row.number)
+
+
+def _check_ids(reading: _Reading) -> None:
+    first: dict[str, int] = {}
+    for item, number in zip(reading.items, reading.numbers, strict=True):
+        earlier = first.setdefault(item.item_id, number)
+        if earlier != number:
+            reading.defects.add(number, f"has the id {shown(item.item_id)} of row {earlier}; ids must be unique")
+
+
+def _check_parseable(reading: _Reading, check_golds: CheckGolds) -> None:
+    golds = list(dict.fromkeys(item.gold for item in reading.items))
+    reasons = {gold: reason for gold, reason in zip(golds, check_golds(golds), strict=True) if reason is not None}
+    if not reasons:
+        return
+    for item, number in zip(reading.items, reading.numbers, strict=True):
+        if item.gold in reasons:
+            reading.defects.add(number, f"gold {shown(item.gold)} cannot be graded: {reasons[item.gold]}")
+
+
+def _build(name: str, items: Sequence[EvalItem], notes: tuple[str, ...]) -> LoadedDataset:
+    return LoadedDataset(name=name, version=dataset_version(items), items=tuple(items), notes=notes)
