@@ -1,0 +1,229 @@
+"""The layout of Hugging Face's `save_pretrained`: config.json, safetensors shards with an index, tokenizer files."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, cast
+
+from infra.checkpoints.global_step import find_global_step
+from infra.checkpoints.options import InspectionOptions
+from infra.checkpoints.weight_files import WeightFiles, list_weight_files
+from infra.tokenizer.files import (
+    VOCABULARY_FILES,
+    JsonObject,
+    find_chat_template,
+    read_json_object,
+    read_optional_json,
+    read_special_tokens,
+    read_token_id,
+)
+from schemas.checkpoint import CheckpointReport, CheckpointStatus
+from schemas.errors import CheckpointError
+
+_NESTED_CONFIGS: Final = ("text_config", "llm_config", "language_config")
+"""Where multimodal models keep the language model's settings."""
+
+_CONTEXT_KEYS: Final = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+    "max_sequence_length",
+)
+
+_DTYPE_NAMES: Final = {
+    "BF16": "bfloat16",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I8": "int8",
+    "U8": "uint8",
+}
+
+
+@dataclass(slots=True)
+class _Findings:
+    """Problems gathered while a folder is read."""
+
+    problems: list[str] = field(default_factory=list[str])
+    needs_conversion: bool = False
+
+    @property
+    def status(self) -> CheckpointStatus:
+        if self.needs_conversion:
+            return "needs_conversion"
+        return "incomplete" if self.problems else "complete"
+
+
+def recognises(names: Sequence[str]) -> bool:
+    """Tell whether a folder with these names is meant to be a Hugging Face checkpoint or adapter."""
+    return any(
+        name in ("config.json", "adapter_config.json") or name.endswith(".safetensors") for name in names
+    ) or any(name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json")) for name in names)
+
+
+def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
+    """Read the folder's metadata.
+
+    Raises:
+        OSError: a file vanished or may not be read.
+    """
+    findings = _Findings()
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        return _report_adapter(folder)
+    config = _read_config(folder, findings)
+    weights = list_weight_files(folder, allow_pickle_weights=options.allow_pickle_weights)
+    findings.problems.extend(weights.problems)
+    findings.needs_conversion = weights.needs_conversion
+    tokenizer_folder = options.tokenizer_folder or folder
+    tokenizer_eos, has_chat_template = _read_tokenizer(tokenizer_folder, findings)
+    generation = _try_json(folder / "generation_config.json", findings)
+    architectures = config.get("architectures")
+    return CheckpointReport(
+        path=folder,
+        status=findings.status,
+        layout="huggingface",
+        global_step=find_global_step(folder),
+        problems=tuple(findings.problems),
+        architecture=str(cast("list[object]", architectures)[0])
+        if isinstance(architectures, list) and architectures
+        else None,
+        dtype=_find_dtype(config, weights),
+        weight_files=weights.files,
+        num_parameters=sum(tensor.num_elements for tensor in weights.tensors) if weights.tensors else None,
+        context_length=_find_context_length(config),
+        eos_token_ids=tuple(
+            sorted({*_token_ids(generation), *(i for c in _with_nested(config) for i in _token_ids(c)), *tokenizer_eos})
+        ),
+        has_chat_template=has_chat_template,
+    )
+
+
+def _report_adapter(folder: Path) -> CheckpointReport:
+    base = ""
+    try:
+        named = read_json_object(folder / "adapter_config.json").get("base_model_name_or_path")
+        base = f" of {named}" if isinstance(named, str) and named else ""
+    except CheckpointError:
+        pass  # the advice holds without the name of the base model
+    problem = (
+        f"adapter_config.json: this is a LoRA adapter{base}, not a whole model; merge it into its base (peft: "
+        f"merge_and_unload, then save_pretrained with the tokenizer) and evaluate the merged folder"
+    )
+    return CheckpointReport(
+        path=folder,
+        status="needs_conversion",
+        layout="huggingface",
+        global_step=find_global_step(folder),
+        problems=(problem,),
+    )
+
+
+def _read_config(folder: Path, findings: _Findings) -> JsonObject:
+    try:
+        config = read_json_object(folder / "config.json")
+    except CheckpointError as exc:
+        findings.problems.append(str(exc))
+        return {}
+    architectures = config.get("architectures")
+    if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
+        findings.problems.append(
+            f"config.json: architectures is {architectures!r}, expected a list such as ['LlamaForCausalLM']: no engine "
+            f"knows what to load; copy config.json from the model that training started from"
+        )
+        return {**config, "architectures": None}
+    return config
+
+
+def _read_tokenizer(folder: Path, findings: _Findings) -> tuple[tuple[int, ...], bool]:
+    """Return the tokenizer's EOS ids and whether there is a chat template."""
+    if not any((folder / name).is_file() for name in VOCABULARY_FILES):
+        findings.problems.append(
+            f"{folder}: no tokenizer (none of {', '.join(VOCABULARY_FILES)}); save it beside the weights with "
+            f"save_pretrained, or set tokenizer_path to the folder of the base model"
+        )
+        return (), False
+    fast = folder / "tokenizer.json"
+    if fast.is_file() and not _ends_with_brace(fast):
+        findings.problems.append(f"{fast.name}: empty or cut short; copy it again or wait until it is written")
+        return (), False
+    try:
+        eos = read_special_tokens(folder).get("eos_token")
+        token_id = read_token_id(folder, eos) if eos is not None else None
+        return (token_id,) if token_id is not None else (), find_chat_template(folder) is not None
+    except CheckpointError as exc:
+        findings.problems.append(str(exc))
+        return (), False
+
+
+def _ends_with_brace(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 64))
+        return file.read().rstrip().endswith(b"}")
+
+
+def _try_json(path: Path, findings: _Findings) -> JsonObject:
+    try:
+        return read_optional_json(path)
+    except CheckpointError as exc:
+        findings.problems.append(str(exc))
+        return {}
+
+
+def _with_nested(config: JsonObject) -> Iterable[JsonObject]:
+    yield config
+    for key in _NESTED_CONFIGS:
+        nested = config.get(key)
+        if isinstance(nested, dict):
+            yield cast("JsonObject", nested)
+
+
+def _token_ids(config: JsonObject) -> tuple[int, ...]:
+    """Return `eos_token_id`, which is one id, a list of ids or null."""
+    value = config.get("eos_token_id")
+    values = cast("list[object]", value) if isinstance(value, list) else [value]
+    return tuple(entry for entry in values if type(entry) is int and entry >= 0)
+
+
+def _find_context_length(config: JsonObject) -> int | None:
+    """Return the declared context, stretched where a YaRN scaling says so.
+
+    Of the scalings only YaRN's stretches max_position_embeddings beyond what is declared; with the others the models in
+    use declare the stretched length already.
+    """
+    for part in _with_nested(config):
+        for key in _CONTEXT_KEYS:
+            value = part.get(key)
+            if type(value) is int and value > 0:
+                return max(value, _yarn_length(part))
+    return None
+
+
+def _yarn_length(config: JsonObject) -> int:
+    """Return factor x original length of a YaRN scaling, 0 without one."""
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    fields = cast("JsonObject", scaling) if isinstance(scaling, dict) else {}
+    if fields.get("rope_type", fields.get("type")) != "yarn":
+        return 0
+    factor, original = fields.get("factor"), fields.get("original_max_position_embeddings")
+    return int(factor * original) if isinstance(factor, (int, float)) and isinstance(original, int) else 0
+
+
+def _find_dtype(config: JsonObject, weights: WeightFiles) -> str | None:
+    """Return the dtype that config.json declares, else the one that most bytes of the shards have."""
+    for part in _with_nested(config):
+        for key in ("dtype", "torch_dtype"):
+            value = part.get(key)
+            if isinstance(value, str) and value and value != "auto":
+                return value.removeprefix("torch.")
+    num_bytes: Counter[str] = Counter()
+    for tensor in weights.tensors:
+        num_bytes[tensor.dtype] += tensor.num_bytes
+    if not num_bytes:
+        return None
+    dtype = max(sorted(num_bytes), key=lambda name: num_bytes[name])
+    return _DTYPE_NAMES.get(dtype, dtype.lower())

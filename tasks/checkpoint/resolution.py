@@ -1,0 +1,137 @@
+"""Resolve a checkpoint: from what the user named to a complete, identified and pinned folder.
+
+Owns the order of the steps: inspect, pin, identify, in which nothing is hashed that could be removed meanwhile.
+Folders, links and the hub are infra.checkpoints'.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.checkpoints import inspect_checkpoint
+from infra.checkpoints.digests import digest_weights
+from infra.checkpoints.hub import fetch_checkpoint, is_hub_id
+from infra.checkpoints.pins import (
+    Pin,
+    adopt_leftover_pin,
+    adopted_pin,
+    pin_checkpoint,
+    release_leftover_pins,
+    release_pin,
+    source_digest,
+)
+from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
+from schemas.checkpoint import CheckpointIdentity, CheckpointReport
+from schemas.errors import CheckpointError, MilepostError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedCheckpoint:
+    """A checkpoint that can be evaluated. `release_pin(resolved.pin)` when it has been."""
+
+    name: str
+    """The checkpoint as the user named it."""
+    report: CheckpointReport
+    """What inspection found, its paths inside `folder`."""
+    identity: CheckpointIdentity
+    """Digests of weights, tokenizer and chat template."""
+    folder: Path
+    """Where the engine loads the weights from."""
+    tokenizer_folder: Path
+    """Where tokenizer and chat template are."""
+    pin: Pin
+    """What holds `folder`; `pin.pinned` is False where hard links could not be made."""
+
+
+def resolve_checkpoint(
+    name: str, *, fileroot: Path, tokenizer_path: str | None = None, allow_pickle_weights: bool = False
+) -> ResolvedCheckpoint:
+    """Inspect, pin and identify the checkpoint `name`: a folder, or a hub id `org/name[@revision]`.
+
+    Pins go to {fileroot}/pins, digests already computed to {fileroot}/cache. When the folder has been removed since a
+    run of it was killed, the pin which that run left is used.
+
+    Raises:
+        CheckpointError: it cannot be evaluated, with every problem found and what to do about each.
+        StoreError: `fileroot` cannot be written.
+    """
+    pin_root = fileroot / "pins"
+    tokenizer_folder = _find_tokenizer(tokenizer_path) if tokenizer_path else None
+    source = _find_source(name, pin_root, allow_pickle_weights=allow_pickle_weights)
+    leftover = None if _exists(source) else adopt_leftover_pin(pin_root, source)
+    found = leftover or source
+    report = _inspect_complete(found, tokenizer_folder, allow_pickle_weights)
+    if leftover is None:
+        release_leftover_pins(pin_root, source)
+        pin = pin_checkpoint(report, pin_root)
+    else:
+        pin = adopted_pin(report, source)
+    try:
+        # Again: what was inspected may have been replaced before it was linked, what is pinned stays.
+        pinned = _inspect_complete(pin.folder, tokenizer_folder, allow_pickle_weights)
+        # A step that the state or a link's name told is not in the pinned folder.
+        pinned = pinned.model_copy(update={"global_step": report.global_step})
+        cache_file = fileroot / "cache" / "weight_digests.json"
+        identity = identify_checkpoint(pinned, tokenizer_folder=tokenizer_folder, cache_file=cache_file)
+    except MilepostError:
+        release_pin(pin)
+        raise
+    return ResolvedCheckpoint(
+        name=name,
+        report=pinned,
+        identity=identity,
+        folder=pin.folder,
+        tokenizer_folder=tokenizer_folder or pin.folder,
+        pin=pin,
+    )
+
+
+def identify_checkpoint(
+    report: CheckpointReport, *, tokenizer_folder: Path | None = None, cache_file: Path | None = None
+) -> CheckpointIdentity:
+    """Return the digests of a complete checkpoint's weights, tokenizer and chat template.
+
+    Raises:
+        CheckpointError: a file vanished, cannot be read, or changed while it was read.
+    """
+    folder = tokenizer_folder or report.path
+    return CheckpointIdentity(
+        weight_digest=digest_weights(report.weight_files, cache_file=cache_file),
+        tokenizer_digest=digest_tokenizer(folder),
+        chat_template_digest=digest_chat_template(find_chat_template(folder)),
+    )
+
+
+def _find_source(name: str, pin_root: Path, *, allow_pickle_weights: bool) -> Path:
+    """Return the folder that `name` means; a folder that exists, or of which a pin is left, wins over the hub."""
+    path = Path(name).expanduser()
+    if _exists(path) or not is_hub_id(name) or _has_leftover(pin_root, path):
+        return path
+    return fetch_checkpoint(name, allow_pickle_weights=allow_pickle_weights)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return True  # not to be looked at: the inspection says why
+
+
+def _has_leftover(pin_root: Path, path: Path) -> bool:
+    return any(pin_root.glob(f"{source_digest(path.absolute())}-*"))
+
+
+def _find_tokenizer(tokenizer_path: str) -> Path:
+    path = Path(tokenizer_path).expanduser()
+    if _exists(path) and path.is_dir():
+        return path
+    if is_hub_id(tokenizer_path) and not _exists(path):
+        return fetch_checkpoint(tokenizer_path, tokenizer_only=True)
+    raise CheckpointError(f"tokenizer_path: {tokenizer_path} is not a folder; name one that holds tokenizer.json")
+
+
+def _inspect_complete(folder: Path, tokenizer_folder: Path | None, allow_pickle_weights: bool) -> CheckpointReport:
+    report = inspect_checkpoint(folder, tokenizer_folder=tokenizer_folder, allow_pickle_weights=allow_pickle_weights)
+    if report.status != "complete":
+        listed = "".join(f"\n  - {problem}" for problem in report.problems)
+        raise CheckpointError(f"the checkpoint {folder} is {report.status.replace('_', ' ')}:{listed}")
+    return report

@@ -1,0 +1,189 @@
+"""Render a dataset's prompts, and decide which of them the context has room for.
+
+A prompt depends on its item and the chat template alone. Nothing is cut: a prompt without room for `max_new_tokens`
+after it is refused with the numbers, and its samples become `failed`, never a score.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from infra.tokenizer import ChatTokenizer
+from schemas.dataset import EvalItem, LoadedDataset
+from schemas.errors import ConfigError, DatasetError
+from schemas.inference import PlannedItem, RefusedItem
+from tasks.inference.identity import prompt_hash
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_SIZE: Final = 1024
+"""Prompts tokenised at once: enough for every core, while their Python integers are few."""
+
+_LENGTH_STEP: Final = 16
+"""max_model_len is a multiple of it: the block of tokens in which engines provision their cache."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLimits:
+    """What a prompt has to fit in; tokens."""
+
+    context_length: int | None
+    """Most tokens of prompt and completion together: what the model takes or, if less, what is configured; None when
+    nothing says so."""
+    max_new_tokens: int
+    """Longest completion (gconfig.max_new_tokens)."""
+    max_prompt_tokens: int | None = None
+    """Longest prompt admitted (valid_dataset.max_length); None for any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedPrompts:
+    """The prompts of a dataset."""
+
+    table: "pa.Table"
+    """PROMPT_SCHEMA, one row per item in the dataset's order, refused ones included."""
+    items: tuple[PlannedItem, ...]
+    """The items that fit, in the dataset's order."""
+    refused: tuple[RefusedItem, ...]
+    """The items that do not, each with the numbers."""
+    longest_prompt_tokens: int
+    """Length of the longest prompt that fits."""
+    injected: tuple[str, ...]
+    """Ids of the items whose text spells a special token such as <|im_end|>, which the tokenizer takes for one."""
+
+
+def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: PromptLimits) -> RenderedPrompts:
+    """Render and tokenise every item's conversation.
+
+    Raises:
+        DatasetError: no item fits.
+        CheckpointError: the chat template refuses a conversation.
+    """
+    import pyarrow as pa
+
+    from schemas.tables import PROMPT_SCHEMA
+
+    tables: list[pa.Table] = []
+    planned: list[PlannedItem] = []
+    refused: list[RefusedItem] = []
+    for batch in _batches(dataset.items):
+        prompts = [tokenizer.render(item.messages) for item in batch]
+        token_ids = tokenizer.encode(prompts)
+        hashes = [prompt_hash(ids) for ids in token_ids]
+        for item, ids, digest in zip(batch, token_ids, hashes, strict=True):
+            reason = _find_reason(len(ids), limits)
+            if reason is None:
+                planned.append(PlannedItem(item_id=item.item_id, prompt_hash=digest, num_prompt_tokens=len(ids)))
+            else:
+                refused.append(RefusedItem(item_id=item.item_id, prompt_hash=digest, reason=reason))
+        columns = {
+            "item_id": [item.item_id for item in batch],
+            "prompt_hash": hashes,
+            "prompt": prompts,
+            "token_ids": [ids.tolist() for ids in token_ids],
+            "gold": [item.gold for item in batch],
+            "grader": [item.grader for item in batch],
+            "grader_data": [item.grader_data for item in batch],
+            "subsets": [list(item.subsets.items()) for item in batch],
+        }
+        tables.append(pa.Table.from_pydict(columns, schema=PROMPT_SCHEMA))
+    if not planned:
+        raise DatasetError(_describe_none_fits(dataset, refused))
+    return RenderedPrompts(
+        table=pa.concat_tables(tables),
+        items=tuple(planned),
+        refused=tuple(refused),
+        longest_prompt_tokens=max(item.num_prompt_tokens for item in planned),
+        injected=_find_injected(dataset, tokenizer),
+    )
+
+
+def choose_max_model_len(
+    *, context_length: int | None, configured: int | None, longest_prompt_tokens: int, max_new_tokens: int
+) -> int:
+    """Return the context length to provision, in tokens: as configured, else no more than this run can use.
+
+    A shorter context costs nothing in the answers and leaves the engine more memory for its batch.
+
+    Raises:
+        ConfigError: max_new_tokens leaves no room for a prompt, or more is configured than the model takes.
+    """
+    limit = limit_context(context_length=context_length, configured=configured, max_new_tokens=max_new_tokens)
+    if configured is not None:
+        return configured
+    needed = longest_prompt_tokens + max_new_tokens
+    rounded = -(-needed // _LENGTH_STEP) * _LENGTH_STEP
+    return rounded if limit is None else min(rounded, limit)
+
+
+def limit_context(*, context_length: int | None, configured: int | None, max_new_tokens: int) -> int | None:
+    """Return the most tokens that prompt and completion may have together; None when nothing says so.
+
+    Raises:
+        ConfigError: as `choose_max_model_len`; checked here before any prompt is rendered.
+    """
+    if context_length is not None and configured is not None and configured > context_length:
+        raise ConfigError(
+            f"max_model_len is {configured:,}, the model takes at most {context_length:,} (max_position_embeddings in "
+            f"its config.json); set it to {context_length:,} or less, or leave it out"
+        )
+    limit = configured if configured is not None else context_length
+    if limit is not None and max_new_tokens >= limit:
+        source = "max_model_len as configured" if configured is not None else "max_position_embeddings of the model"
+        raise ConfigError(
+            f"gconfig.max_new_tokens must be below the context length {limit:,} ({source}), got {max_new_tokens:,}: no "
+            f"token is left for the prompt; lower gconfig.max_new_tokens"
+        )
+    return limit
+
+
+def _batches(items: Sequence[EvalItem]) -> Iterator[Sequence[EvalItem]]:
+    for start in range(0, len(items), _BATCH_SIZE):
+        yield items[start : start + _BATCH_SIZE]
+
+
+def _find_reason(num_tokens: int, limits: PromptLimits) -> str | None:
+    """Return why a prompt of this length is refused, None when it is not."""
+    if num_tokens == 0:
+        return "the prompt has 0 tokens; check the chat template"
+    if limits.max_prompt_tokens is not None and num_tokens > limits.max_prompt_tokens:
+        return (
+            f"prompt {num_tokens:,} tokens > valid_dataset.max_length {limits.max_prompt_tokens:,}; raise "
+            f"valid_dataset.max_length to admit it"
+        )
+    if limits.context_length is not None and num_tokens + limits.max_new_tokens > limits.context_length:
+        room = limits.context_length - num_tokens
+        advice = f"lower gconfig.max_new_tokens to {room:,} or less" if room > 0 else "no max_new_tokens makes it fit"
+        return (
+            f"prompt {num_tokens:,} tokens + max_new_tokens {limits.max_new_tokens:,} > context "
+            f"{limits.context_length:,}; {advice}"
+        )
+    return None
+
+
+def _describe_none_fits(dataset: LoadedDataset, refused: Sequence[RefusedItem]) -> str:
+    return (
+        f"none of the {len(refused):,} items of {dataset.name} can be generated; the first, {refused[0].item_id}: "
+        f"{refused[0].reason}"
+    )
+
+
+def _find_injected(dataset: LoadedDataset, tokenizer: ChatTokenizer) -> tuple[str, ...]:
+    """Return the items whose text spells special tokens, and warn of them: they may end a turn or open another."""
+    found: list[str] = []
+    spelt: set[str] = set()
+    for item in dataset.items:
+        tokens = {token for message in item.messages for token in tokenizer.special_tokens_in(message.content)}
+        if tokens:
+            found.append(item.item_id)
+            spelt |= tokens
+    if found:
+        _log.warning(
+            "%d items of %s spell special tokens in their text (%s; first item %s): the model sees them as such",
+            len(found), dataset.name, ", ".join(sorted(spelt)[:5]), found[0],
+        )  # fmt: skip
+    return tuple(found)
