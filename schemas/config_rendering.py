@@ -69,7 +69,6 @@ def _inline(value: Any) -> str:
         value,
         Dumper=ConfigYamlDumper,
         default_flow_style=True,
-        default_style='"' if isinstance(value, str) and not value.isprintable() else None,
         allow_unicode=True,
         width=_UNLIMITED_WIDTH,
     )

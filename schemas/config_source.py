@@ -30,7 +30,7 @@ _FLOAT_TAG: Final = "tag:yaml.org,2002:float"
 _DATE_TAG: Final = "tag:yaml.org,2002:timestamp"
 _NULL_TAG: Final = "tag:yaml.org,2002:null"
 _MAX_DEPTH: Final = 100
-_MAX_VALUES: Final = 1_000_000
+_MAX_VALUES: Final = 100_000
 
 
 class ConfigYamlLoader(yaml.SafeLoader):
@@ -49,8 +49,14 @@ def _adapt_resolvers(target: type[yaml.SafeLoader] | type[yaml.SafeDumper]) -> N
     target.add_implicit_resolver(_FLOAT_TAG, re.compile(rf"(?:{_FLOAT.pattern})\Z"), list("-+0123456789."))
 
 
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # Line breaks that YAML folds (U+0085, U+2028, \r) come back whole only from double quotes, where they are escaped.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
 _adapt_resolvers(ConfigYamlLoader)
 _adapt_resolvers(ConfigYamlDumper)
+ConfigYamlDumper.add_representer(str, _represent_text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +109,9 @@ def read_source(path: Path, is_text: IsText) -> Source:
 
 
 def _read_text(path: Path) -> str:
-    if path.is_dir():
-        raise ConfigError(f"{path}: is a folder, expected a YAML file; name the file in it")
     try:
+        if path.is_dir():
+            raise ConfigError(f"{path}: is a folder, expected a YAML file; name the file in it")
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as exc:
         near = sorted(p.name for p in path.parent.glob("*.y*ml"))[:5] if path.parent.is_dir() else []

@@ -88,7 +88,7 @@ class ValueReader:
         if not written:
             return raw
         self._origins.interpolations[path] = written
-        value, reason = self._interpolator.resolve(path)
+        value, reason = self._interpolator.resolve(path, written)
         if reason:
             self.problems.append(f"{self._at(path, raw)}: {reason}")
             return _ABSENT
@@ -128,7 +128,8 @@ class ValueReader:
         meant = nearest_key(path)
         hint = f"; did you mean {meant}?" if meant else ""
         names = ", ".join(child_names(path[:-1]))
-        allowed = f" Keys of {'.'.join(path[:-1])}: {names}" if len(path) > 1 and names else ""
+        section = ".".join(path[:-1]) or "the configuration"
+        allowed = f"; keys of {section}: {names}" if names and (len(path) > 1 or not meant) else ""
         return f"{'.'.join(path)} ({origin}): there is no such key{hint}{allowed}"
 
     def _at(self, path: KeyPath, value: object) -> str:
@@ -165,14 +166,15 @@ class _Interpolator:
         self._tree = tree
         self._root: Any = None
 
-    def resolve(self, path: KeyPath) -> tuple[object, str]:
-        """Return (value, "") of the key at `path`, or (None, why it cannot be interpolated)."""
+    def resolve(self, path: KeyPath, written: str) -> tuple[object, str]:
+        """Return (value, "") of the key at `path`, or (None, why it cannot be interpolated); `written` is its text."""
         from omegaconf import OmegaConf
         from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
-        if self._root is None:
-            self._root = OmegaConf.create(cast("dict[str, Any]", _over_defaults(self._tree)))
         try:
+            if self._root is None:
+                self._root = OmegaConf.create(cast("dict[str, Any]", _without_malformed(_over_defaults(self._tree))))
+            _check_grammar(written)
             node: Any = self._root
             for key in path:
                 node = node[key]
@@ -182,6 +184,30 @@ class _Interpolator:
         except (OmegaConfBaseException, RecursionError) as exc:
             lines = str(exc).splitlines() or ["nested too deep"]
             return None, f"cannot be interpolated: {lines[0]}; mend the ${{…}}, or write the value itself"
+
+
+def _check_grammar(text: str) -> None:
+    """Raise OmegaConf's GrammarParseError when the `${…}` in `text` do not parse."""
+    from omegaconf import OmegaConf
+
+    OmegaConf.create({"text": text})
+
+
+def _without_malformed(value: Value) -> Value:
+    """`value` without texts that OmegaConf cannot parse, for one such text in a section that nobody reads would make
+    it refuse the whole tree; where one is read, its own error is reported."""
+    from omegaconf.errors import GrammarParseError
+
+    if isinstance(value, dict):
+        return {key: _without_malformed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_malformed(item) for item in value]
+    if isinstance(value, str) and "${" in value:
+        try:
+            _check_grammar(value)
+        except GrammarParseError:
+            return MISSING
+    return value
 
 
 def _missing_key(message: str, tree: Tree) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from schemas.backend import Backend, parse_backend
+from schemas.backend import ENGINES, Backend, parse_backend
 from schemas.base import Model
 from schemas.errors import ConfigError
 
@@ -54,8 +54,8 @@ class ClusterConfig(Section):
     """Where results go and what hardware there is."""
 
     fileroot: str = Field(default="milepost-out", min_length=1)
-    """Folder of runs and store, relative to the working directory unless absolute. The default keeps a first try beside
-    the config instead of in a shared folder that may not exist."""
+    """Folder of runs and store, relative to the working directory unless absolute. The default keeps a first try at
+    hand instead of in a shared folder that may not exist."""
     n_nodes: int = Field(default=1, ge=1)
     """Machines that the scheduler may use. 1: the machine at hand."""
     n_gpus_per_node: int | None = Field(default=None, ge=0)
@@ -74,7 +74,7 @@ class RolloutConfig(Section):
 
     backend: Annotated[str, AfterValidator(_checked_backend)] = Field(
         default="vllm:d1",
-        json_schema_extra={"allowed": "(vllm|sglang|transformers|openai)[NAME]:(d|t|p NUMBER)+"},
+        json_schema_extra={"allowed": f"one of {', '.join(ENGINES)}, a colon, then d, t and p with their numbers"},
     )
     """Engine and parallelism: d replicas, each over t·p GPUs. The default is one replica of the fastest engine on one
     device, which every machine has."""
