@@ -18,6 +18,7 @@ from tasks.grading.markup import MAX_ANSWER_CHARS, match_brace, simplify_markup,
 _TAIL_CHARS: Final = 100_000
 """Answers stand at the end; what lies further back is not read."""
 _MAX_BOXES: Final = 32
+_NEAR_END_CHARS: Final = 400
 _MAX_BARE_CHARS: Final = 200
 
 _BOX: Final = re.compile(r"(?:boxed|\x08oxed|\\fbox|\\framebox)\s{0,8}")
@@ -216,7 +217,12 @@ def _find_last(text: str, question: Question) -> _Found:
 
 
 def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
+    """Return the last match, looking near the end first: there it nearly always is."""
+    for start in (max(0, len(text) - _NEAR_END_CHARS), 0):
+        last = deque(pattern.finditer(text, start), maxlen=1)
+        if last or start == 0:
+            break
+    return last[0] if last else None
 
 
 def _formulas(text: str) -> list[str]:

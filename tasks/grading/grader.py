@@ -20,6 +20,7 @@ from tasks.grading.extraction import Absence, Question, describe_gold, find_answ
 from tasks.grading.jobs import Job, Reply
 from tasks.grading.limits import why_too_hard
 from tasks.grading.markup import MAX_ANSWER_CHARS, comparison_key, unwrap
+from tasks.grading.numeric import differ_for_sure
 from tasks.grading.pool import GradingPool
 
 _CHUNK: Final = 4096
@@ -203,6 +204,8 @@ def _decide_mathematically(found: str, gold: str) -> Grade | _Pending:
     if is_equal is not None:
         verdict = Verdict.CORRECT if is_equal else Verdict.WRONG
         return Grade(verdict=verdict, answer=answer[:_KEPT_ANSWER_CHARS], score=float(is_equal))
+    if len(answer) <= MAX_ANSWER_CHARS and differ_for_sure(answer, gold):
+        return _zero(Verdict.WRONG, answer)
     if why_too_hard(answer) is not None:
         return _zero(Verdict.UNPARSED, answer[:_KEPT_ANSWER_CHARS])
     return _Pending(job=Job("compare", answer, gold), answer=answer)

@@ -70,6 +70,8 @@ def unwrap(text: str) -> str:
     for _ in range(6):  # real answers nest at most three deep: **$\boxed{5}$**.
         before = text
         text = text.strip()
+        if text and text[0].isalnum() and text[-1].isalnum():
+            break
         while text and text[-1] in _TRAILING and not text.endswith(("\\,", "\\;", "\\:")):
             text = text[:-1]
         text = text.removesuffix("\\")

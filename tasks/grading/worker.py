@@ -7,6 +7,7 @@ costs exactly the job it was working on; those queued behind it go to another ch
 """
 
 import argparse
+import gc
 import os
 import selectors
 import signal
@@ -25,6 +26,7 @@ _QUEUE_PER_CHILD: Final = 4
 _MAX_QUEUE_CHARS: Final = 16_384
 _EXTRA_MEMORY_BYTES: Final = 2 << 30
 """What a child may take beyond what it starts with: the largest honest comparison took under 200 MB."""
+_GC_THRESHOLD: Final = 20_000
 _RECURSION_LIMIT: Final = 3000
 
 
@@ -237,6 +239,9 @@ def main() -> None:
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle; it closes our pipe
     symbolic.warm_up()
+    gc.collect()
+    gc.freeze()  # collections in a child would touch, and so copy, every page that it shares with this process
+    gc.set_threshold(_GC_THRESHOLD)
     Supervisor(
         jobs_fd=0, replies_fd=replies_fd, num_processes=arguments.num_processes, timeout_s=arguments.timeout_s
     ).run()
