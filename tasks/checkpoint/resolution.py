@@ -85,6 +85,24 @@ def resolve_checkpoint(
     )
 
 
+def inspect_source(
+    name: str, *, fileroot: Path, tokenizer_path: str | None = None, allow_pickle_weights: bool = False
+) -> tuple[CheckpointReport, Path] | None:
+    """Return the report of a checkpoint and its tokenizer's folder, pinning and hashing nothing.
+
+    None when the folder is gone and a killed run left a pin of it, which `resolve_checkpoint` takes over.
+
+    Raises:
+        CheckpointError: it cannot be evaluated, with every problem found.
+    """
+    tokenizer_folder = _find_tokenizer(tokenizer_path) if tokenizer_path else None
+    source = _find_source(name, fileroot / "pins", allow_pickle_weights=allow_pickle_weights)
+    if not source.exists() and _has_leftover(fileroot / "pins", source):
+        return None
+    report = _inspect_complete(source, tokenizer_folder, allow_pickle_weights)
+    return report, tokenizer_folder or report.path
+
+
 def identify_checkpoint(
     report: CheckpointReport, *, tokenizer_folder: Path | None = None, cache_file: Path | None = None
 ) -> CheckpointIdentity:

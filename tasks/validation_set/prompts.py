@@ -5,15 +5,18 @@ after it is refused with the numbers, and its samples become `failed`, never a s
 """
 
 import logging
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from infra.tokenizer import ChatTokenizer
+from infra.tokenizer.chat import TokenIds
 from schemas.dataset import EvalItem, LoadedDataset
 from schemas.errors import ConfigError, DatasetError
+from schemas.identity import prompt_hash
 from schemas.inference import PlannedItem, RefusedItem
-from tasks.inference.identity import prompt_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,8 +68,6 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
     """
     import pyarrow as pa
 
-    from schemas.tables import PROMPT_SCHEMA
-
     tables: list[pa.Table] = []
     planned: list[PlannedItem] = []
     refused: list[RefusedItem] = []
@@ -80,17 +81,7 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
                 planned.append(PlannedItem(item_id=item.item_id, prompt_hash=digest, num_prompt_tokens=len(ids)))
             else:
                 refused.append(RefusedItem(item_id=item.item_id, prompt_hash=digest, reason=reason))
-        columns = {
-            "item_id": [item.item_id for item in batch],
-            "prompt_hash": hashes,
-            "prompt": prompts,
-            "token_ids": [ids.tolist() for ids in token_ids],
-            "gold": [item.gold for item in batch],
-            "grader": [item.grader for item in batch],
-            "grader_data": [item.grader_data for item in batch],
-            "subsets": [list(item.subsets.items()) for item in batch],
-        }
-        tables.append(pa.Table.from_pydict(columns, schema=PROMPT_SCHEMA))
+        tables.append(_to_table(batch, prompts, hashes, token_ids))
     if not planned:
         raise DatasetError(_describe_none_fits(dataset, refused))
     return RenderedPrompts(
@@ -144,6 +135,39 @@ def limit_context(*, context_length: int | None, configured: int | None, max_new
 def _batches(items: Sequence[EvalItem]) -> Iterator[Sequence[EvalItem]]:
     for start in range(0, len(items), _BATCH_SIZE):
         yield items[start : start + _BATCH_SIZE]
+
+
+def _to_table(
+    items: Sequence[EvalItem], prompts: list[str], hashes: list[str], token_ids: Sequence[TokenIds]
+) -> "pa.Table":
+    """Return the rows of some items in PROMPT_SCHEMA."""
+    import pyarrow as pa
+
+    from schemas.tables import PROMPT_SCHEMA
+
+    # Token ids go over as memory: as Python integers they take as long as the tokenising.
+    offsets = array("i", accumulate((len(ids) for ids in token_ids), initial=0))
+    values = array("i")
+    for ids in token_ids:
+        values.extend(ids)
+    columns: list[Any] = [
+        pa.array([item.item_id for item in items], pa.string()),
+        pa.array(hashes, pa.string()),
+        pa.array(prompts, pa.string()),
+        pa.ListArray.from_arrays(_from_memory(offsets), _from_memory(values)),
+        pa.array([item.gold for item in items], pa.string()),
+        pa.array([item.grader for item in items], pa.string()),
+        pa.array([item.grader_data for item in items], pa.string()),
+        pa.array([list(item.subsets.items()) for item in items], PROMPT_SCHEMA.field("subsets").type),
+    ]
+    return pa.Table.from_arrays(columns, schema=PROMPT_SCHEMA)
+
+
+def _from_memory(values: TokenIds) -> "pa.Int32Array":
+    import pyarrow as pa
+
+    buffers = [None, pa.py_buffer(values.tobytes())]
+    return cast("pa.Int32Array", pa.Array.from_buffers(pa.int32(), len(values), buffers))
 
 
 def _find_reason(num_tokens: int, limits: PromptLimits) -> str | None:

@@ -1,0 +1,116 @@
+"""A name becomes a complete, identified and pinned folder, or an error that says everything at once."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.checkpoints.pins import release_pin, verify_pin
+from schemas.errors import CheckpointError
+from tasks.checkpoint.resolution import resolve_checkpoint
+from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
+
+ROOT = Path(__file__).parents[4]
+RESOLVE_AND_DIE = (
+    "import os, sys; from pathlib import Path; from tasks.checkpoint.resolution import resolve_checkpoint\n"
+    "resolved = resolve_checkpoint(sys.argv[1], fileroot=Path(sys.argv[2]))\n"
+    "print(resolved.identity.weight_digest, flush=True); os._exit(9)\n"
+)
+
+
+def test_a_folder_is_resolved_and_released(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "global_step_3", num_shards=2)
+    resolved = resolve_checkpoint(str(folder), fileroot=tmp_path / "out")
+    assert resolved.report.status == "complete"
+    assert resolved.report.global_step == 3
+    assert resolved.pin.pinned
+    assert resolved.folder.is_relative_to(tmp_path / "out" / "pins")
+    assert resolved.tokenizer_folder == resolved.folder
+    assert {path.parent for path in resolved.report.weight_files} == {resolved.folder}
+    verify_pin(resolved.pin)
+    release_pin(resolved.pin)
+    assert list((tmp_path / "out" / "pins").iterdir()) == []
+
+
+def test_identity_is_of_the_content_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    folders = [make_checkpoint(tmp_path / name, num_shards=2) for name in ("a", "checkpoint-9")]
+    other = make_checkpoint(tmp_path / "other", num_shards=2, fill=1)
+    template = make_checkpoint(tmp_path / "template", num_shards=2)
+    (template / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    first, second, third, fourth = (
+        resolve_checkpoint(str(folder), fileroot=tmp_path / "out").identity for folder in (*folders, other, template)
+    )
+    assert first == second
+    assert first.weight_digest != third.weight_digest
+    assert (first.tokenizer_digest, first.chat_template_digest) == (third.tokenizer_digest, third.chat_template_digest)
+    assert first.weight_digest == fourth.weight_digest
+    assert first.chat_template_digest != fourth.chat_template_digest
+
+
+def test_every_problem_is_told_at_once_with_exit_code_2_and_no_pin(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "c")
+    (folder / "config.json").unlink()
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"is incomplete:\n  - config\.json.*\n  - .*no tokenizer") as caught:
+        resolve_checkpoint(str(folder), fileroot=tmp_path / "out")
+    assert caught.value.exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["", "absent folder", "/absent/folder", "a/b/c", "x" * 300, "nul\0byte"])
+def test_a_name_that_is_no_folder_is_a_checkpoint_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CheckpointError):
+        resolve_checkpoint(name or str(tmp_path / "none"), fileroot=tmp_path / "out")
+
+
+def test_a_run_resumes_from_its_pin_when_the_checkpoint_has_been_rotated_away(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "c")
+    argv = [sys.executable, "-c", RESOLVE_AND_DIE, str(folder), str(tmp_path / "out")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 9, done.stderr
+    shutil.rmtree(folder)
+    resolved = resolve_checkpoint(str(folder), fileroot=tmp_path / "out")
+    assert resolved.identity.weight_digest == done.stdout.strip()
+    assert resolved.pin.pinned
+    release_pin(resolved.pin)
+    with pytest.raises(CheckpointError, match="there is nothing at this path"):
+        resolve_checkpoint(str(folder), fileroot=tmp_path / "out")
+
+
+def test_the_leftover_of_a_killed_run_does_not_pile_up(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "c")
+    argv = [sys.executable, "-c", RESOLVE_AND_DIE, str(folder), str(tmp_path / "out")]
+    subprocess.run(argv, cwd=ROOT, capture_output=True, check=False)
+    resolved = resolve_checkpoint(str(folder), fileroot=tmp_path / "out")
+    assert list((tmp_path / "out" / "pins").iterdir()) == [resolved.folder.parent]
+    release_pin(resolved.pin)
+
+
+def test_the_tokenizer_may_come_from_another_folder(tmp_path: Path) -> None:
+    folder, other = make_checkpoint(tmp_path / "c"), make_checkpoint(tmp_path / "t")
+    (folder / "tokenizer.json").unlink()
+    resolved = resolve_checkpoint(str(folder), fileroot=tmp_path / "out", tokenizer_path=str(other))
+    assert resolved.tokenizer_folder == other
+    release_pin(resolved.pin)
+    with pytest.raises(CheckpointError, match=r"tokenizer_path: .* is not a folder"):
+        resolve_checkpoint(str(folder), fileroot=tmp_path / "out", tokenizer_path=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_hub_id_without_a_hub_says_so_and_what_to_do(tmp_path: Path, offline: bool) -> None:
+    code = (
+        "import sys; from pathlib import Path; from schemas.errors import CheckpointError\n"
+        "from tasks.checkpoint.resolution import resolve_checkpoint\n"
+        "try: resolve_checkpoint('org/model@main', fileroot=Path(sys.argv[1]))\n"
+        "except CheckpointError as exc: print(exc)\n"
+    )
+    # Port 9 of this machine answers nothing: the hub's client meets a refused connection.
+    network = {"HF_HUB_OFFLINE": "1"} if offline else {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    env = {**os.environ, "HF_HOME": str(tmp_path / "hub"), **network}
+    argv = [sys.executable, "-c", code, str(tmp_path / "out")]
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=True, timeout=120)
+    assert "org/model@main: there is no such folder here, and the hub cannot be reached" in done.stdout
+    assert "name a local folder" in done.stdout
