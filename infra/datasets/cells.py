@@ -39,7 +39,7 @@ def require_columns(present: Sequence[str], wanted: Mapping[str, str]) -> None:
     for column, key in wanted.items():
         if column not in present:
             raise DatasetError(
-                f"column {column!r} is not in the data{nearest(column, present)} Columns present: "
+                f"column {column!r} is not in the data{nearest(column, present)} Columns of the first row: "
                 f"{', '.join(map(repr, present)) or 'none'}. Set {key} to the column that holds it"
             )
 

@@ -45,6 +45,7 @@ def open_hub_dataset(config: ValidDatasetConfig) -> Source:
     """
     import datasets
     from datasets.exceptions import DatasetsError
+    from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImportUsage]  # its client may change
 
     path = config.path
     _require_network(path)
@@ -52,7 +53,7 @@ def open_hub_dataset(config: ValidDatasetConfig) -> Source:
         name = _choose_hub_config(config, datasets.get_dataset_config_names(path))
         _check_split(path, config.split, datasets.get_dataset_split_names(path, name))
         rows = datasets.load_dataset(path, name, split=config.split)
-    except (ValueError, OSError, DatasetsError) as exc:
+    except (ValueError, OSError, DatasetsError, HTTPError) as exc:
         raise DatasetError(
             f"hub dataset {path!r} cannot be loaded: {exc}. Check the id; a gated or private one needs HF_TOKEN; "
             "without network, give a local file or folder"
