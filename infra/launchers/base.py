@@ -1,0 +1,95 @@
+"""What every launcher offers: start a process somewhere, watch it, stop it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "pending"
+    """Accepted, not running yet."""
+    RUNNING = "running"
+    """Its process runs."""
+    SUCCEEDED = "succeeded"
+    """Its process ended with exit code 0."""
+    FAILED = "failed"
+    """Its process ended with another exit code."""
+    KILLED = "killed"
+    """A signal ended its process."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job is over."""
+        return self not in (JobState.PENDING, JobState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """One look at a job."""
+
+    state: JobState
+    """Where it stands."""
+    exit_code: int | None = None
+    """Of a process that ended by itself."""
+    signal: int | None = None
+    """Number of the signal that ended it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The share of a machine that one job gets."""
+
+    num_gpus: int
+    """GPUs of the job."""
+    num_cpus: int
+    """CPU cores of the job."""
+    gpu_ids: tuple[str, ...] = ()
+    """Names for CUDA_VISIBLE_DEVICES; empty where a scheduler assigns them."""
+    cpu_ids: tuple[int, ...] = ()
+    """Cores to pin the job to; empty where it may use any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec:
+    """What to start. Nothing in it is ever read by a shell."""
+
+    key: str
+    """Name for people, such as `run/replica-000`; any text."""
+    argv: tuple[str, ...]
+    """Program and arguments, passed on as they are."""
+    cwd: Path
+    """Folder that the process starts in; exists."""
+    log_path: Path
+    """Where stdout and stderr are appended; its folder exists."""
+    placement: Placement
+    """Devices and cores."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Added to the launcher's own clean environment."""
+
+
+class Launcher(Protocol):
+    """Starts and watches jobs. Methods may be called from several threads, one per job."""
+
+    def submit(self, spec: LaunchSpec) -> str:
+        """Start a job and return its id.
+
+        Raises:
+            SetupError: it cannot be started at all (no such program or folder).
+        """
+        ...
+
+    def poll(self, job_id: str) -> JobStatus:
+        """Return where the job stands; a terminal state stays."""
+        ...
+
+    def wait(self, job_id: str, *, timeout_s: float) -> JobStatus:
+        """Return once the job is over or the time is up."""
+        ...
+
+    def cancel(self, job_id: str) -> JobStatus:
+        """End the job with everything it started: politely, then by force. Does nothing to one that is over."""
+        ...

@@ -1,0 +1,51 @@
+"""The environment of a worker: this process's own without what belongs to it alone."""
+
+from collections.abc import Mapping
+from typing import Final
+
+_FOREIGN_PREFIXES: Final = (
+    "SLURM_",
+    "SRUN_",
+    "SBATCH_",
+    "PMI_",
+    "PMIX_",
+    "OMPI_",
+    "TORCHELASTIC_",
+    "PREFECT_",
+)
+"""Written by a scheduler, MPI, torchrun or Prefect for the process that it started: an engine that finds them believes
+that it is a rank of that job; Prefect's may hold credentials."""
+_FOREIGN_NAMES: Final = frozenset(
+    {
+        "RANK",
+        "LOCAL_RANK",
+        "NODE_RANK",
+        "GROUP_RANK",
+        "ROLE_RANK",
+        "ROLE_NAME",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_WORLD_SIZE",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "PYTHONHOME",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "VIRTUAL_ENV",
+        "VIRTUAL_ENV_PROMPT",
+        "CONDA_PREFIX",
+        "CONDA_DEFAULT_ENV",
+        "__PYVENV_LAUNCHER__",
+    }
+)
+"""torchrun's ranks, and what would make the engine's Python look for packages in this one's environment."""
+
+
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` without the variables that describe this process's own job or interpreter."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _FOREIGN_NAMES and not name.startswith(_FOREIGN_PREFIXES)
+    }

@@ -1,0 +1,114 @@
+"""Processes on this machine, each in a session of its own, none outliving this process unnoticed.
+
+A job's stdin is a pipe whose other end this process holds: when this process dies, however it dies, the job reads the
+end of its input and can end itself.
+"""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import Final
+
+from infra.launchers.base import JobState, JobStatus, LaunchSpec
+from infra.launchers.environment import clean_environment
+from schemas.errors import SetupError
+
+_GRACE_S: Final = 10.0
+"""Seconds between SIGTERM and SIGKILL: a worker needs one to sync its journal."""
+_POLL_S: Final = 0.02
+
+
+class LocalLauncher:
+    """`infra.launchers.base.Launcher` by processes of this machine."""
+
+    def __init__(self, *, grace_s: float = _GRACE_S) -> None:
+        """`grace_s`: seconds that a cancelled job has between SIGTERM and SIGKILL."""
+        self._grace_s = grace_s
+        self._lock = threading.Lock()
+        self._jobs: dict[str, subprocess.Popen[bytes]] = {}
+
+    def submit(self, spec: LaunchSpec) -> str:
+        """Start a job and return its id.
+
+        Raises:
+            SetupError: it cannot be started.
+        """
+        env = clean_environment(os.environ) | dict(spec.env)
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(spec.placement.gpu_ids)
+        env["OMP_NUM_THREADS"] = str(spec.placement.num_cpus)
+        try:
+            with spec.log_path.open("ab") as log:
+                process = subprocess.Popen(
+                    spec.argv,
+                    cwd=spec.cwd,
+                    env=env,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as exc:
+            raise SetupError(f"{spec.key}: cannot start {spec.argv[0]!r} in {spec.cwd}: {exc}") from exc
+        if spec.placement.cpu_ids:
+            # before the program makes its first thread; one that has ended already needs no cores
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(process.pid, spec.placement.cpu_ids)
+        job_id = str(process.pid)
+        with self._lock:
+            while job_id in self._jobs:  # the kernel may reuse the number of a job that is over
+                job_id += "+"
+            self._jobs[job_id] = process
+        return job_id
+
+    def poll(self, job_id: str) -> JobStatus:
+        """Return where the job stands; what it left behind in its session ends with it."""
+        with self._lock:
+            process = self._jobs[job_id]
+            if process.returncode is None and self._has_ended(process):
+                # before its number is given back: until then no other process can have it
+                _signal_group(process, signal.SIGKILL)
+                process.wait()
+                if process.stdin is not None:
+                    process.stdin.close()
+        return _status(process.returncode)
+
+    def wait(self, job_id: str, *, timeout_s: float) -> JobStatus:
+        """Return once the job is over or the time is up."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            status = self.poll(job_id)
+            if status.state.is_terminal or time.monotonic() >= deadline:
+                return status
+            time.sleep(_POLL_S)
+
+    def cancel(self, job_id: str) -> JobStatus:
+        """End the job and everything in its session: SIGTERM, a time of grace, SIGKILL."""
+        for number, patience_s in ((signal.SIGTERM, self._grace_s), (signal.SIGKILL, self._grace_s)):
+            if self.poll(job_id).state.is_terminal:
+                break
+            with self._lock:
+                process = self._jobs[job_id]
+                if process.returncode is None:  # else another thread saw its end and its number is free again
+                    _signal_group(process, number)
+            self.wait(job_id, timeout_s=patience_s)
+        return self.poll(job_id)
+
+    @staticmethod
+    def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _status(returncode: int | None) -> JobStatus:
+    if returncode is None:
+        return JobStatus(state=JobState.RUNNING)
+    if returncode < 0:
+        return JobStatus(state=JobState.KILLED, signal=-returncode)
+    return JobStatus(state=JobState.FAILED if returncode else JobState.SUCCEEDED, exit_code=returncode)

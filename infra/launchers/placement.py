@@ -1,0 +1,113 @@
+"""Which devices and cores each replica gets on this machine. Nothing is given twice."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from infra.launchers.base import Placement
+from schemas.errors import SetupError
+
+Device = Literal["cuda", "cpu"]
+
+_NVIDIA_SMI_TIMEOUT_S: Final = 30.0
+"""A driver that starts up answers within seconds; a broken one never."""
+
+
+def plan_placement(
+    num_replicas: int,
+    gpus_per_replica: int,
+    device: Device,
+    *,
+    gpu_ids: Sequence[str] | None = None,
+    cpu_ids: Sequence[int] | None = None,
+) -> tuple[Placement, ...]:
+    """Divide this machine among `num_replicas`: whole GPUs, else whole cores, each to one replica.
+
+    `gpu_ids` and `cpu_ids` default to what this process may use. Cores that do not divide evenly stay with the first
+    replicas; a single replica is not pinned.
+
+    Raises:
+        SetupError: there are fewer devices than the replicas need, with the numbers.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if cpu_ids is None else list(cpu_ids)
+    if device == "cpu":
+        return _divide_cores(num_replicas, gpus_per_replica, cores)
+    gpus = list(visible_gpus() if gpu_ids is None else gpu_ids)
+    needed = num_replicas * gpus_per_replica
+    if needed > len(gpus):
+        fit = len(gpus) // gpus_per_replica
+        raise SetupError(
+            f"{num_replicas} replicas x {gpus_per_replica} GPUs need {needed} GPUs and this machine offers {len(gpus)} "
+            f"({', '.join(gpus) or 'none'}): use d{max(1, fit)} in rollout.backend"
+            + ("" if fit else " with fewer GPUs per replica (t, p)")
+            + ", or widen CUDA_VISIBLE_DEVICES"
+        )
+    return tuple(
+        Placement(
+            num_gpus=gpus_per_replica,
+            num_cpus=max(1, len(cores) // num_replicas),
+            gpu_ids=tuple(gpus[replica * gpus_per_replica : (replica + 1) * gpus_per_replica]),
+        )
+        for replica in range(num_replicas)
+    )
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none without a driver.
+
+    An inherited CUDA_VISIBLE_DEVICES is a limit, and read as CUDA does: it ends at the first entry that is no device.
+
+    Raises:
+        SetupError: the driver does not answer.
+    """
+    present = _list_gpus()
+    inherited = environ.get("CUDA_VISIBLE_DEVICES")
+    if inherited is None or not present:
+        return tuple(str(index) for index in range(len(present)))
+    names: list[str] = []
+    for entry in (part.strip() for part in inherited.split(",")):
+        is_index = entry.isdigit() and int(entry) < len(present)
+        is_uuid = entry.startswith("MIG-") or any(uuid.startswith(entry) for uuid in present if entry.startswith("GPU"))
+        if not (is_index or is_uuid) or entry in names:
+            break
+        names.append(entry)
+    return tuple(names)
+
+
+def _list_gpus() -> tuple[str, ...]:
+    """Return the UUIDs of the machine's GPUs in index order."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    command = [program, "--query-gpu=uuid", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise SetupError(f"nvidia-smi does not answer ({exc}); check the driver or use a CPU engine") from exc
+    if answer.returncode != 0:
+        return ()  # the tool without a device or driver, as in containers without GPUs
+    return tuple(line.strip() for line in answer.stdout.split("\n") if line.strip())
+
+
+def _divide_cores(num_replicas: int, gpus_per_replica: int, cores: Sequence[int]) -> tuple[Placement, ...]:
+    if gpus_per_replica > 1:
+        raise SetupError(
+            f"a replica of {gpus_per_replica} GPUs (t x p) was asked for and this machine is used by its CPU: "
+            "use t1p1 in rollout.backend"
+        )
+    if num_replicas > len(cores):
+        raise SetupError(
+            f"{num_replicas} replicas need {num_replicas} CPU cores and this process may use {len(cores)}: "
+            f"use at most d{len(cores)} in rollout.backend"
+        )
+    share, extra = divmod(len(cores), num_replicas)
+    placements: list[Placement] = []
+    start = 0
+    for replica in range(num_replicas):
+        size = share + (replica < extra)
+        own = tuple(cores[start : start + size]) if num_replicas > 1 else ()
+        placements.append(Placement(num_gpus=0, num_cpus=size, cpu_ids=own))
+        start += size
+    return tuple(placements)

@@ -1,0 +1,182 @@
+"""The controller's side of one replica: launch its worker, watch it, say how it ended.
+
+Whatever happens here, an exception or an interruption included, the worker does not stay behind.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from infra.launchers.base import JobState, JobStatus, Launcher, LaunchSpec, Placement
+from schemas.errors import EngineError, EngineOutOfMemoryError, StoreError, WorkerError
+from schemas.inference import WorkerResult, WorkerSpec
+from schemas.progress import ReplicaProgress
+from schemas.states import WorkerOutcome, WorkerPhase
+from tasks.inference.progress import ProgressMeter
+from tasks.inference.worker_files import EXIT_CODES, read_heartbeat, read_result, write_spec
+
+_LOG_TAIL_LINES: Final = 15
+_LOG_TAIL_BYTES: Final = 16_384
+_PACKAGES: Final = ("schemas", "infra", "tasks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaLaunch:
+    """Where and how a worker is launched; none of it decides a sample."""
+
+    engine_python: Path
+    """Interpreter of the engine environment."""
+    placement: Placement
+    """Devices and cores."""
+    log_path: Path
+    """The worker's stdout and stderr."""
+    setup_timeout_s: float
+    """Longest time from launch to the first request."""
+    poll_interval_s: float = 0.2
+    """Time between looks at the worker's files."""
+
+
+def run_replica(
+    spec: WorkerSpec,
+    launcher: Launcher,
+    launch: ReplicaLaunch,
+    *,
+    on_progress: Callable[[ReplicaProgress], None] | None = None,
+) -> WorkerResult:
+    """Run a worker to its end and return its result, outcome `completed`.
+
+    `on_progress` is called in this thread for every new heartbeat.
+
+    Raises:
+        EngineOutOfMemoryError: the engine ran out of memory.
+        EngineError: the engine or the worker failed otherwise.
+        WorkerError: the worker was killed or cancelled, or was not ready in time.
+        StoreError: its folder cannot be written.
+        SetupError: it cannot be started.
+    """
+    spec_path = write_spec(spec)
+    launch.log_path.parent.mkdir(parents=True, exist_ok=True)
+    # -P: neither the current folder nor the script's is searched for modules
+    worker = (str(launch.engine_python), "-P", "-m", "tasks.inference.worker", str(spec_path), "--stop-on-stdin-eof")
+    job_id = launcher.submit(
+        LaunchSpec(
+            key=f"{spec.run_id}/attempt-{spec.attempt}/replica-{spec.replica}",
+            argv=worker,
+            cwd=spec.output_dir,
+            log_path=launch.log_path,
+            placement=launch.placement,
+            env={"PYTHONPATH": str(_import_root(spec.output_dir)), "PYTHONUNBUFFERED": "1"},
+        )
+    )
+    try:
+        status = _watch(spec, launcher, job_id, launch, on_progress)
+    except BaseException:
+        launcher.cancel(job_id)
+        raise
+    return _conclude(spec, status, launch)
+
+
+def _watch(
+    spec: WorkerSpec,
+    launcher: Launcher,
+    job_id: str,
+    launch: ReplicaLaunch,
+    on_progress: Callable[[ReplicaProgress], None] | None,
+) -> JobStatus:
+    """Return the terminal state of the job, having told each new heartbeat."""
+    meter = ProgressMeter(spec.replica)
+    last_time = 0.0
+    is_ready = False
+    submitted = time.monotonic()
+    while True:
+        status = launcher.wait(job_id, timeout_s=launch.poll_interval_s)
+        heartbeat = read_heartbeat(spec.output_dir)
+        if heartbeat is not None and heartbeat.time > last_time:
+            last_time = heartbeat.time
+            is_ready = is_ready or heartbeat.phase in (WorkerPhase.GENERATING, WorkerPhase.FINISHED)
+            if on_progress is not None:
+                on_progress(meter.read(heartbeat))
+        if status.state.is_terminal:
+            return status
+        if not is_ready and time.monotonic() - submitted > launch.setup_timeout_s:
+            doing = "nothing yet" if heartbeat is None else heartbeat.phase.value
+            raise WorkerError(
+                f"replica {spec.replica} was not ready {launch.setup_timeout_s:g} s after its launch (it was {doing}); "
+                f"raise rollout.setup_timeout or see {launch.log_path}:\n{log_tail(launch.log_path)}"
+            )
+
+
+def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> WorkerResult:
+    """Return the result of a worker that completed; raise what the end of any other one means."""
+    result = read_result(spec.output_dir)
+    outcome = _outcome(status) if result is None else result.outcome
+    message = "" if result is None else result.message
+    who, log = f"replica {spec.replica}", f"see {launch.log_path}"
+    if outcome is WorkerOutcome.COMPLETED and result is not None:
+        return result
+    if outcome is WorkerOutcome.OUT_OF_MEMORY:
+        ratio = "default" if spec.engine.memory_ratio is None else f"{spec.engine.memory_ratio:g}"
+        raise EngineOutOfMemoryError(
+            f"{who} ran out of memory at batch size {spec.engine.batch_size}, max_new_tokens "
+            f"{spec.sampling.max_new_tokens}, memory_ratio {ratio}: lower rollout.max_concurrent_rollouts or "
+            f"gconfig.max_new_tokens; {log}. {message}"
+        )
+    if outcome is WorkerOutcome.FAILED and result is not None:
+        raise EngineError(f"{who} failed: {message}; {log}")
+    if outcome is WorkerOutcome.CANCELLED:
+        raise WorkerError(f"{who} was cancelled ({message or 'no reason left'}); run the same command to go on; {log}")
+    raise WorkerError(f"{who} {_describe_end(status)} without a result; {log}:\n{log_tail(launch.log_path)}")
+
+
+def _outcome(status: JobStatus) -> WorkerOutcome:
+    """Return what the end of a process that left no result means."""
+    if status.state is JobState.KILLED:
+        return WorkerOutcome.KILLED
+    return next((outcome for outcome, code in EXIT_CODES.items() if code == status.exit_code), WorkerOutcome.FAILED)
+
+
+def _describe_end(status: JobStatus) -> str:
+    if status.signal is None:
+        return f"ended with exit code {status.exit_code}"
+    name = signal.Signals(status.signal).name
+    hint = " (the kernel does that when the machine's memory is used up)" if name == "SIGKILL" else ""
+    return f"was killed by {name}{hint}"
+
+
+def log_tail(path: Path) -> str:
+    """Return the last lines of a log; a note when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
+            data = file.read()
+    except OSError as exc:
+        return f"(the log cannot be read: {exc})"
+    lines = [line for line in data.decode("utf-8", errors="replace").split("\n") if line.strip()]
+    return "\n".join(f"    {line[:400]}" for line in lines[-_LOG_TAIL_LINES:]) or "(the log is empty)"
+
+
+def _import_root(output_dir: Path) -> Path:
+    """Return a folder from which the engine's Python can import Milepost, and nothing else of this environment.
+
+    A checkout is such a folder. In an installation our packages lie among those of the controller, which must not
+    shadow the engine's own: links to ours alone are made beside the worker's files.
+
+    Raises:
+        StoreError: the links cannot be made.
+    """
+    root = Path(__file__).resolve().parents[2]
+    if root not in {Path(entry).resolve() for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}:
+        return root
+    links = output_dir / "packages"
+    try:
+        links.mkdir(exist_ok=True)
+        for name in _PACKAGES:
+            if not (links / name).is_symlink():
+                (links / name).symlink_to(root / name, target_is_directory=True)
+    except OSError as exc:
+        raise StoreError(f"cannot link Milepost's packages into {links}: {exc.strerror}") from exc
+    return links

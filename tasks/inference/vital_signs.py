@@ -1,0 +1,134 @@
+"""The threads beside a worker's engine: one tells that it lives, one ends it when it should.
+
+The engine keeps the main thread for seconds at a time (loading, a long prefill); neither may wait for it.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from schemas.errors import MilepostError
+from schemas.inference import Heartbeat
+from schemas.states import WorkerPhase
+from tasks.inference.worker_files import write_heartbeat
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerProgress:
+    """Counters of a running worker: written by its main thread, read by the heartbeat."""
+
+    num_work: int = 0
+    batch_size: int = 0
+    phase: WorkerPhase = WorkerPhase.STARTING
+    num_done: int = 0
+    num_prompt_tokens: int = 0
+    num_completion_tokens: int = 0
+
+    def heartbeat(self, now: float) -> Heartbeat:
+        """Return what heartbeat.json says at `now` (Unix seconds)."""
+        return Heartbeat(
+            phase=self.phase,
+            pid=os.getpid(),
+            time=now,
+            num_done=self.num_done,
+            num_work=self.num_work,
+            num_completion_tokens=self.num_completion_tokens,
+            batch_size=self.batch_size,
+        )
+
+
+class HeartbeatThread:
+    """Replaces heartbeat.json and syncs the journal once per interval."""
+
+    def __init__(self, folder: Path, progress: WorkerProgress, interval_s: float, sync: Callable[[], None]) -> None:
+        """`sync` makes the journal survive a power cut; its errors are only told: the next append meets them too."""
+        self._folder = folder
+        self._progress = progress
+        self._interval_s = interval_s
+        self._sync = sync
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Beat at once, then each interval."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat a last time and end."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            stopping = self._stopping.is_set()
+            try:
+                self._sync()
+                write_heartbeat(self._folder, self._progress.heartbeat(time.time()))
+            except (OSError, MilepostError) as exc:
+                print(f"heartbeat: {exc}", file=sys.stderr, flush=True)
+            if stopping:
+                return
+            self._stopping.wait(self._interval_s)
+
+
+def call_when_asked_to_stop(stop: Callable[[str], None], *, with_controller: bool, interval_s: float) -> None:
+    """Call `stop(reason)` from a thread of its own on SIGTERM or SIGINT and, `with_controller`, when stdin ends.
+
+    Python runs a signal's handler only once the main thread leaves the engine's native code; the C handler writes to
+    the wake-up descriptor at once. A process that the controller forked may hold the pipe open after its death; so the
+    parent is looked at too, once per interval.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _note_signal)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    _start(lambda: _stop_on_signal(reader, stop), "signals")
+    if with_controller:
+        parent = os.getppid()
+        _start(lambda: _stop_at_end_of_input(stop), "controller-pipe")
+        _start(lambda: _stop_when_orphaned(parent, interval_s, stop), "controller-process")
+
+
+def end_children() -> None:
+    """Kill the processes that the engine started: they must not outlive their worker."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+def _start(target: Callable[[], None], name: str) -> None:
+    threading.Thread(target=target, name=name, daemon=True).start()
+
+
+def _note_signal(number: int, frame: FrameType | None) -> None:
+    """Exists so that the signal no longer ends the process by itself."""
+
+
+def _stop_on_signal(reader: int, stop: Callable[[str], None]) -> None:
+    while True:
+        number = os.read(reader, 1)[0]
+        if number in (signal.SIGTERM, signal.SIGINT):
+            stop(f"received {signal.Signals(number).name}")
+
+
+def _stop_at_end_of_input(stop: Callable[[str], None]) -> None:
+    with suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    stop("the controller is gone: its pipe closed")
+
+
+def _stop_when_orphaned(parent: int, interval_s: float, stop: Callable[[str], None]) -> None:
+    while os.getppid() == parent:
+        time.sleep(interval_s)
+    stop("the controller is gone: this process has another parent")

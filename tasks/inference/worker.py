@@ -1,0 +1,259 @@
+"""The process that owns one replica: `python -m tasks.inference.worker SPEC_JSON [--stop-on-stdin-eof]`.
+
+Loads the engine once, keeps its queue full, journals every sample the moment it is finished, and ends with a result
+that says how. Runs in the engine environment; talks with its controller through files only.
+"""
+
+import argparse
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError, open_engine
+from schemas.errors import EngineOutOfMemoryError, MilepostError, WorkerError
+from schemas.inference import EngineFacts, SampleRecord, WorkerResult, WorkerSpec
+from schemas.states import WorkerOutcome, WorkerPhase
+from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA, conform
+from tasks.inference.identity import prompt_hash, sample_seed
+from tasks.inference.journal import JournalWriter
+from tasks.inference.vital_signs import HeartbeatThread, WorkerProgress, call_when_asked_to_stop, end_children
+from tasks.inference.worker_files import EXIT_CODES, read_spec, write_result
+
+_QUEUE_FACTOR: Final = 2
+"""Requests in the engine per place in the batch: a place that falls free is filled in the engine's next step."""
+_WORK_ROWS: Final = 4096
+
+
+class _Task(NamedTuple):
+    item_id: str
+    repeat: int
+    seed: int
+    token_ids: list[int]
+
+
+class PromptTable:
+    """The prompts of a run by item id; token ids become Python integers only when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Read PROMPT_SCHEMA from `path`."""
+        table = conform(pq.read_table(path), PROMPT_SCHEMA)
+        self._token_ids = table.column("token_ids").combine_chunks()
+        self._rows = {item_id: row for row, item_id in enumerate(table.column("item_id").to_pylist())}
+        self._path = path
+
+    def token_ids(self, item_id: str) -> list[int]:
+        """Return the prompt of an item.
+
+        Raises:
+            WorkerError: the run has no such item.
+        """
+        if item_id not in self._rows:
+            raise WorkerError(
+                f"item {item_id!r} of the work has no prompt in {self._path}; it has {len(self._rows)} items"
+            )
+        return self._token_ids[self._rows[item_id]].as_py() or []
+
+
+@dataclass(slots=True, kw_only=True)
+class _Clock:
+    """When the phases of this process began, by time.monotonic."""
+
+    process: float
+    generating: float | None = None
+    last_sample: float | None = None
+
+
+class Worker:
+    """One replica at work. `run` does it all; `abandon` may be called from another thread at any time."""
+
+    def __init__(self, spec: WorkerSpec, started: float) -> None:
+        """Open the journal; `started`: time.monotonic at the start of the process."""
+        self.spec = spec
+        self.journal = JournalWriter(spec.output_dir)
+        self.progress = WorkerProgress(batch_size=spec.engine.batch_size)
+        self._clock = _Clock(process=started)
+        self._facts: EngineFacts | None = None
+        self._ending = threading.Lock()
+
+    def run(self) -> WorkerResult:
+        """Make every sample of the work and return how that ended; errors become outcomes."""
+        try:
+            self._generate_all()
+        except EngineOutOfMemoryError as exc:
+            return self._result(WorkerOutcome.OUT_OF_MEMORY, str(exc))
+        except MilepostError as exc:
+            traceback.print_exc()
+            return self._result(WorkerOutcome.FAILED, str(exc))
+        except Exception as exc:  # noqa: BLE001 - a bug of ours must leave a result too
+            traceback.print_exc()
+            return self._result(WorkerOutcome.FAILED, f"{type(exc).__name__}: {exc}")
+        return self._result(WorkerOutcome.COMPLETED, "")
+
+    def end(self, result: WorkerResult) -> NoReturn:
+        """Write the result and end the process. The first caller decides; interpreter shutdown is skipped."""
+        self._ending.acquire()  # never released: whoever comes later waits for the exit
+        code = EXIT_CODES[result.outcome]
+        try:
+            write_result(self.spec.output_dir, result)
+        except MilepostError as exc:
+            print(exc, file=sys.stderr)
+        print(f"worker {result.outcome.value}: {result.message}", file=sys.stderr, flush=True)
+        end_children()
+        sys.stdout.flush()
+        os._exit(code)
+
+    def abandon(self, reason: str) -> NoReturn:
+        """End the process now, with every finished sample on disk."""
+        try:
+            self.journal.sync()
+        except MilepostError as exc:
+            reason = f"{reason}; {exc}"
+        self.end(self._result(WorkerOutcome.CANCELLED, reason))
+
+    def _generate_all(self) -> None:
+        prompts = PromptTable(self.spec.prompts_path)
+        work = conform(pq.read_table(self.spec.work_path), WORK_SCHEMA)
+        self.progress.num_work = work.num_rows
+        self.progress.phase = WorkerPhase.LOADING
+        engine = open_engine(self.spec.engine, self.spec.sampling, self.spec.num_threads)
+        self._facts = engine.facts
+        self._clock.generating = time.monotonic()
+        self.progress.phase = WorkerPhase.GENERATING
+        self._feed(engine, self._tasks(work, prompts))
+        self.journal.close()
+        # the engine is not closed: that can hang, and the end of the process frees all it holds
+
+    def _tasks(self, work: pa.Table, prompts: PromptTable) -> Iterator[_Task]:
+        for batch in work.to_batches(max_chunksize=_WORK_ROWS):
+            for row in batch.to_pylist():
+                item_id, repeat = str(row["item_id"]), int(row["repeat"])
+                seed = sample_seed(self.spec.seed, item_id, repeat)
+                yield _Task(item_id, repeat, seed, prompts.token_ids(item_id))
+
+    def _feed(self, engine: Engine, tasks: Iterator[_Task]) -> None:
+        """Keep the engine's queue full until no task is left, journalling what it finishes."""
+        running: dict[str, _Task] = {}
+        capacity = _QUEUE_FACTOR * self.spec.engine.batch_size
+        number = 0
+        while True:
+            while len(running) < capacity and (task := next(tasks, None)) is not None:
+                request_id = str(number)
+                number += 1
+                try:
+                    engine.add(
+                        GenerationRequest(request_id=request_id, prompt_token_ids=task.token_ids, seed=task.seed)
+                    )
+                except RequestRefusedError as exc:
+                    self._keep(_refused_record(self.spec, task, str(exc)))
+                    continue
+                running[request_id] = task
+            if not running:
+                return
+            for generation in engine.step():
+                self._keep(_finished_record(self.spec, running.pop(generation.request_id), generation))
+
+    def _keep(self, record: SampleRecord) -> None:
+        self.journal.append(record)
+        progress = self.progress
+        progress.num_done += 1
+        progress.num_prompt_tokens += record.num_prompt_tokens
+        progress.num_completion_tokens += record.num_completion_tokens
+        self._clock.last_sample = time.monotonic()
+
+    def _result(self, outcome: WorkerOutcome, message: str) -> WorkerResult:
+        clock, progress = self._clock, self.progress
+        ready, last = clock.generating, clock.last_sample
+        return WorkerResult(
+            outcome=outcome,
+            message=message,
+            facts=self._facts,
+            num_done=progress.num_done,
+            startup_s=None if ready is None else ready - clock.process,
+            generate_s=None if ready is None or last is None else last - ready,
+            num_prompt_tokens=progress.num_prompt_tokens,
+            num_completion_tokens=progress.num_completion_tokens,
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the worker that the command line names and end the process with its outcome's exit code."""
+    started = _process_start()
+    parser = argparse.ArgumentParser(prog="python -m tasks.inference.worker", description="Generate one replica's work")
+    parser.add_argument("spec", type=Path, help="spec.json (schemas.inference.WorkerSpec)")
+    parser.add_argument("--stop-on-stdin-eof", action="store_true", help="end when the controller's pipe closes")
+    options = parser.parse_args(arguments)
+    try:
+        spec = read_spec(options.spec)
+        worker = Worker(spec, started)
+    except MilepostError as exc:
+        print(exc, file=sys.stderr, flush=True)
+        sys.exit(EXIT_CODES[WorkerOutcome.FAILED])
+    call_when_asked_to_stop(
+        worker.abandon, with_controller=options.stop_on_stdin_eof, interval_s=spec.heartbeat_interval_s
+    )
+    heartbeat = HeartbeatThread(spec.output_dir, worker.progress, spec.heartbeat_interval_s, worker.journal.sync)
+    heartbeat.start()
+    result = worker.run()
+    worker.progress.phase = WorkerPhase.FINISHED
+    heartbeat.stop()
+    worker.end(result)
+
+
+def _process_start() -> float:
+    """Return when the interpreter was started, by time.monotonic."""
+    import psutil
+
+    return time.monotonic() - (time.time() - psutil.Process().create_time())
+
+
+def _finished_record(spec: WorkerSpec, task: _Task, generation: Generation) -> SampleRecord:
+    return SampleRecord(
+        item_id=task.item_id,
+        repeat=task.repeat,
+        prompt_hash=prompt_hash(task.token_ids),
+        completion=generation.text,
+        finish_reason=generation.finish_reason,
+        num_prompt_tokens=len(task.token_ids),
+        num_completion_tokens=len(generation.token_ids),
+        mean_logprob=generation.mean_logprob,
+        entropy=generation.entropy,
+        seed=task.seed,
+        latency_s=generation.latency_s,
+        batch_size=spec.engine.batch_size,
+        replica=spec.replica,
+        attempt=spec.attempt,
+        finished_at=time.time(),
+    )
+
+
+def _refused_record(spec: WorkerSpec, task: _Task, error: str) -> SampleRecord:
+    return SampleRecord(
+        item_id=task.item_id,
+        repeat=task.repeat,
+        prompt_hash=prompt_hash(task.token_ids),
+        completion="",
+        finish_reason=None,
+        num_prompt_tokens=len(task.token_ids),
+        num_completion_tokens=0,
+        mean_logprob=None,
+        seed=task.seed,
+        latency_s=0.0,
+        batch_size=spec.engine.batch_size,
+        replica=spec.replica,
+        attempt=spec.attempt,
+        finished_at=time.time(),
+        error=error,
+    )
+
+
+if __name__ == "__main__":
+    main()

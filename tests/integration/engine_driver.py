@@ -1,0 +1,96 @@
+"""Runs an engine through rounds of requests, inside the engine environment, which has no pytest.
+
+`python -m tests.integration.engine_driver SCENARIO_JSON ANSWERS_JSON`
+"""
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from infra.engines.base import Engine, GenerationRequest, RequestRefusedError, open_engine
+from schemas.base import Model
+from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
+
+
+class Prompt(Model):
+    """One request."""
+
+    request_id: str
+    token_ids: list[int]
+    seed: int = 0
+
+
+class Round(Model):
+    """Requests that are in the engine together."""
+
+    name: str
+    sampling: SamplingSpec
+    prompts: tuple[Prompt, ...]
+
+
+class Scenario(Model):
+    """All rounds, in order, on one loaded engine."""
+
+    engine: EngineSpec
+    num_threads: int
+    rounds: tuple[Round, ...]
+
+
+class Answer(Model):
+    """A Generation, or why there is none."""
+
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    finish_reason: str = ""
+    mean_logprob: float | None = None
+    entropy: float | None = None
+    latency_s: float = 0.0
+    refused: str = ""
+
+
+class Answers(Model):
+    """Round name to request id to answer."""
+
+    facts: EngineFacts
+    rounds: dict[str, dict[str, Answer]]
+    longest_step_s: float
+
+
+def play(engine: Engine, part: Round) -> tuple[dict[str, Answer], float]:
+    """Return the answers of a round and its longest step."""
+    answers: dict[str, Answer] = {}
+    longest = 0.0
+    for prompt in part.prompts:
+        request = GenerationRequest(
+            request_id=prompt.request_id, prompt_token_ids=prompt.token_ids, seed=prompt.seed, sampling=part.sampling
+        )
+        try:
+            engine.add(request)
+        except RequestRefusedError as exc:
+            answers[prompt.request_id] = Answer(refused=str(exc))
+    while engine.num_unfinished:
+        began = time.monotonic()
+        for generation in engine.step():
+            fields = asdict(generation)
+            answers[fields.pop("request_id")] = Answer(**fields)
+        longest = max(longest, time.monotonic() - began)
+    return answers, longest
+
+
+def main() -> None:
+    """Play the scenario and write the answers."""
+    scenario = Scenario.model_validate_json(Path(sys.argv[1]).read_bytes())
+    engine = open_engine(scenario.engine, scenario.rounds[0].sampling, scenario.num_threads)
+    rounds: dict[str, dict[str, Answer]] = {}
+    longest = 0.0
+    for part in scenario.rounds:
+        rounds[part.name], step_s = play(engine, part)
+        longest = max(longest, step_s)
+    answers = Answers(facts=engine.facts, rounds=rounds, longest_step_s=longest)
+    Path(sys.argv[2]).write_text(answers.model_dump_json())
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The contract that every engine keeps, on the real model in fp32, where neighbours in the batch change no text."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.inference import EngineName, EngineSpec, SamplingSpec
+from tests.integration.engine_driver import Answer, Answers, Prompt, Round, Scenario
+from tests.integration.engine_environment import (
+    CHECKPOINT,
+    ENGINE_PYTHON,
+    IM_END,
+    chat_token_ids,
+    decode,
+    engine_process_environment,
+    require_engine,
+)
+
+pytestmark = pytest.mark.needs_engine
+
+ENGINES: tuple[EngineName, ...] = ("vllm", "transformers")
+QUESTIONS = ("What is 2 + 2?", "Name three colours.", "Count from 1 to 9.", "Who wrote Hamlet?", "Say hello.")
+MAX_MODEL_LEN = 192
+
+
+def sampling(**changes: Any) -> SamplingSpec:
+    base = SamplingSpec(temperature=0.0, top_p=1.0, top_k=-1, max_new_tokens=16, eos_token_ids=(IM_END,))
+    return base.model_copy(update=changes)
+
+
+def prompts(questions: tuple[str, ...] = QUESTIONS, *, seed: int = 0) -> tuple[Prompt, ...]:
+    return tuple(Prompt(request_id=text, token_ids=chat_token_ids(text), seed=seed) for text in questions)
+
+
+def repeats(question: str, count: int) -> tuple[Prompt, ...]:
+    ids = chat_token_ids(question)
+    return tuple(Prompt(request_id=str(seed), token_ids=ids, seed=2**62 + seed) for seed in range(count))
+
+
+def scenario(engine: EngineName) -> Scenario:
+    spec = EngineSpec(
+        engine=engine, model_path=CHECKPOINT, dtype="float32", max_model_len=MAX_MODEL_LEN, batch_size=4, seed=1
+    )
+    hot = sampling(temperature=1.0)
+    bad = (
+        Prompt(request_id="too long", token_ids=[300] * (MAX_MODEL_LEN + 1)),
+        Prompt(request_id="empty", token_ids=[]),
+        Prompt(request_id="unknown token", token_ids=[10**6]),
+        Prompt(request_id="good", token_ids=chat_token_ids("Say hello.")),
+    )
+    emoji = prompts(("Repeat exactly: 🙂🙃🙂🙃 你好，世界",))
+    rounds = (
+        Round(name="greedy", sampling=sampling(), prompts=prompts()),
+        Round(name="greedy in another order", sampling=sampling(), prompts=prompts(QUESTIONS[::-1])),
+        Round(name="hot", sampling=hot, prompts=repeats(QUESTIONS[1], 6)),
+        Round(name="hot alone", sampling=hot, prompts=repeats(QUESTIONS[1], 2)[1:]),
+        Round(name="hot among others", sampling=hot, prompts=prompts(seed=5)[2:] + repeats(QUESTIONS[1], 2)[1:]),
+        Round(name="top 1", sampling=sampling(temperature=1.0, top_k=1), prompts=prompts(seed=9)),
+        Round(name="tiny nucleus", sampling=sampling(temperature=1.0, top_p=1e-6), prompts=prompts(seed=9)),
+        Round(name="stop", sampling=sampling(stop=("5",), max_new_tokens=32), prompts=prompts(QUESTIONS[2:3])),
+        Round(name="long enough", sampling=sampling(max_new_tokens=80), prompts=prompts(QUESTIONS[:1])),
+        Round(name="at least", sampling=sampling(max_new_tokens=80, min_new_tokens=40), prompts=prompts(QUESTIONS[:1])),
+        Round(name="unicode", sampling=sampling(max_new_tokens=24), prompts=emoji),
+        *(Round(name=f"cut {n}", sampling=sampling(max_new_tokens=n), prompts=emoji) for n in range(1, 9)),
+        Round(name="bad", sampling=sampling(max_new_tokens=4), prompts=bad),
+    )
+    return Scenario(engine=spec, num_threads=1, rounds=rounds)
+
+
+@pytest.fixture(scope="session")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[EngineName], Answers]:
+    """Return the answers of an engine; each engine is loaded once per test session."""
+    known: dict[EngineName, Answers] = {}
+
+    def play(engine: EngineName) -> Answers:
+        require_engine()
+        if engine not in known:
+            folder: Path = tmp_path_factory.mktemp(engine)
+            (folder / "scenario.json").write_text(scenario(engine).model_dump_json())
+            command = [ENGINE_PYTHON, "-m", "tests.integration.engine_driver", "scenario.json", "answers.json"]
+            done = subprocess.run(
+                command, cwd=folder, env=engine_process_environment(), capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr[-4000:]
+            known[engine] = Answers.model_validate_json((folder / "answers.json").read_bytes())
+        return known[engine]
+
+    return play
+
+
+@pytest.fixture(params=ENGINES)
+def answers(request: pytest.FixtureRequest, play: Callable[[EngineName], Answers]) -> Answers:
+    return play(request.param)
+
+
+def texts(answers: Answers, name: str) -> dict[str, str]:
+    return {key: answer.text for key, answer in answers.rounds[name].items()}
+
+
+def only(answers: Answers, name: str) -> Answer:
+    (answer,) = answers.rounds[name].values()
+    return answer
+
+
+def test_every_request_is_answered_once(answers: Answers) -> None:
+    engine = answers.facts.engine
+    for part in scenario(engine).rounds:
+        assert set(answers.rounds[part.name]) == {prompt.request_id for prompt in part.prompts}
+
+
+def test_greedy_text_does_not_depend_on_order_or_neighbours(answers: Answers) -> None:
+    assert texts(answers, "greedy") == texts(answers, "greedy in another order")
+
+
+def test_a_seed_decides_its_sample_whatever_shares_the_batch(answers: Answers) -> None:
+    alone = answers.rounds["hot alone"]["1"]
+    assert alone.token_ids == answers.rounds["hot"]["1"].token_ids
+    assert alone.token_ids == answers.rounds["hot among others"]["1"].token_ids
+
+
+def test_repeats_with_seeds_of_their_own_differ_at_temperature_one(answers: Answers) -> None:
+    assert len({answer.token_ids for answer in answers.rounds["hot"].values()}) == 6
+
+
+@pytest.mark.parametrize("name", ["top 1", "tiny nucleus"])
+def test_sampling_among_one_candidate_is_greedy(answers: Answers, name: str) -> None:
+    assert texts(answers, name) == texts(answers, "greedy")
+
+
+def test_a_stop_string_ends_the_text_and_is_not_part_of_it(answers: Answers) -> None:
+    answer = only(answers, "stop")
+    assert answer.finish_reason == "stop"
+    assert answer.text.rstrip().endswith(("4", "4,", "-", "."))
+    assert "5" not in answer.text
+
+
+def test_an_eos_token_ends_with_stop_and_is_counted(answers: Answers) -> None:
+    answer = only(answers, "long enough")
+    assert answer.finish_reason == "stop"
+    assert answer.token_ids[-1] == IM_END
+    assert answer.text == decode(answer.token_ids)
+
+
+def test_min_new_tokens_holds_the_end_back(answers: Answers) -> None:
+    assert len(only(answers, "long enough").token_ids) < 40 <= len(only(answers, "at least").token_ids)
+
+
+def test_the_length_limit_ends_with_length(answers: Answers) -> None:
+    answer = answers.rounds["greedy"]["Name three colours."]
+    assert (answer.finish_reason, len(answer.token_ids)) == ("length", 16)
+
+
+def test_text_is_whole_characters_only(answers: Answers) -> None:
+    whole = only(answers, "unicode")
+    assert any(ord(character) > 0x2000 for character in whole.text), whole.text
+    for name in ("unicode", *(f"cut {n}" for n in range(1, 9))):
+        answer = only(answers, name)
+        assert "\ufffd" not in answer.text
+        assert answer.text == decode(answer.token_ids).rstrip("\ufffd")
+
+
+def test_a_refused_request_names_its_numbers_and_harms_no_other(answers: Answers) -> None:
+    bad = answers.rounds["bad"]
+    assert str(MAX_MODEL_LEN + 1) in bad["too long"].refused
+    assert bad["empty"].refused
+    assert bad["unknown token"].refused
+    assert bad["good"].token_ids
+
+
+def test_the_facts_name_versions_device_and_dtype(answers: Answers) -> None:
+    facts = answers.facts
+    assert {facts.engine, "torch", "python"} <= set(facts.versions)
+    assert facts.device
+    assert (facts.device_count, facts.dtype, facts.max_model_len) == (0, "float32", MAX_MODEL_LEN)
+
+
+def test_logprob_and_latency_are_told(answers: Answers) -> None:
+    for name in ("greedy", "hot"):
+        for answer in answers.rounds[name].values():
+            assert answer.mean_logprob is not None
+            assert answer.mean_logprob < 0
+            assert 0 < answer.latency_s < 300
+
+
+def test_engines_agree_on_greedy_text_and_logprobs(play: Callable[[EngineName], Answers]) -> None:
+    first, second = (play(engine).rounds for engine in ENGINES)
+    for name in ("greedy", "stop", "long enough", "unicode"):
+        for key, answer in first[name].items():
+            other = second[name][key]
+            assert (answer.text, answer.token_ids, answer.finish_reason) == (
+                other.text,
+                other.token_ids,
+                other.finish_reason,
+            )
+            assert answer.mean_logprob == pytest.approx(other.mean_logprob, abs=1e-3)
+
+
+def test_only_transformers_knows_the_entropy_and_it_is_not_negative(play: Callable[[EngineName], Answers]) -> None:
+    assert only(play("vllm"), "unicode").entropy is None
+    entropy = only(play("transformers"), "unicode").entropy
+    assert entropy is not None
+    assert 0 <= entropy < 11, "log of the vocabulary is 10.8 nats"

@@ -1,0 +1,220 @@
+"""A journal keeps every finished sample, whatever cuts its writer down, and tells damage from a torn end."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import StoreError
+from schemas.inference import SampleRecord
+from schemas.states import FinishReason
+from schemas.tables import JOURNAL_SCHEMA
+from tasks.inference.journal import (
+    JournalFollower,
+    JournalWriter,
+    finished_samples,
+    read_journal,
+    read_tables,
+)
+
+
+def record(number: int, completion: str = "an answer\nwith lines \u2028 and \x85 and \U0001f642") -> SampleRecord:
+    return SampleRecord(
+        item_id=f"item-{number}",
+        repeat=number % 3,
+        prompt_hash="0" * 32,
+        completion=completion,
+        finish_reason=FinishReason.STOP if number % 2 else None,
+        num_prompt_tokens=10,
+        num_completion_tokens=number,
+        mean_logprob=-0.1 * number if number % 2 else None,
+        seed=2**63 - 1 - number,
+        latency_s=0.1,
+        batch_size=4,
+        replica=0,
+        attempt=1,
+        finished_at=1.7e9 + number / 7,
+        error=None if number % 2 else "refused",
+    )
+
+
+def write(folder: Path, count: int, *, segment_size: int, close: bool) -> list[SampleRecord]:
+    writer = JournalWriter(folder, segment_size=segment_size)
+    records = [record(number) for number in range(count)]
+    for each in records:
+        writer.append(each)
+    if close:
+        writer.close()
+    return records
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "segments").iterdir())
+
+
+@pytest.mark.parametrize("close", [True, False])
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 9])
+def test_every_record_comes_back_in_order_and_unchanged(tmp_path: Path, count: int, close: bool) -> None:
+    records = write(tmp_path, count, segment_size=4, close=close)
+    assert list(read_journal(tmp_path)) == records
+    assert JournalFollower(tmp_path).read_new() == records
+    assert finished_samples([tmp_path]) == {(each.item_id, each.repeat) for each in records}
+
+
+def test_full_segments_become_parquet_and_the_last_stays_lines_until_closed(tmp_path: Path) -> None:
+    write(tmp_path, 9, segment_size=4, close=False)
+    assert names(tmp_path) == ["00000.parquet", "00001.parquet", "00002.jsonl"]
+    table = pq.read_table(tmp_path / "segments" / "00000.parquet")
+    assert table.schema.equals(JOURNAL_SCHEMA, check_metadata=True)
+
+
+def test_closing_leaves_no_lines_and_no_empty_segment(tmp_path: Path) -> None:
+    write(tmp_path, 8, segment_size=4, close=True)
+    assert names(tmp_path) == ["00000.parquet", "00001.parquet"]
+
+
+def test_a_record_can_be_read_before_the_writer_is_closed_or_synced(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path)
+    writer.append(record(1))
+    assert list(read_journal(tmp_path)) == [record(1)]
+
+
+def test_a_later_writer_leaves_earlier_segments_alone(tmp_path: Path) -> None:
+    first = write(tmp_path, 3, segment_size=4, close=False)
+    second = write(tmp_path, 5, segment_size=4, close=False)
+    assert list(read_journal(tmp_path)) == first + second
+    assert JournalFollower(tmp_path).read_new() == first + second
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), count=st.integers(1, 6))
+def test_a_cut_at_any_byte_loses_the_torn_record_alone(data: st.DataObject, count: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        records = write(folder, count, segment_size=100, close=False)
+        path = folder / "segments" / "00000.jsonl"
+        content = path.read_bytes()
+        cut = data.draw(st.integers(0, len(content)))
+        path.write_bytes(content[:cut])
+        whole = content[:cut].count(b"\n")
+        assert list(read_journal(folder)) == records[:whole]
+        assert JournalFollower(folder).read_new() == records[:whole]
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(), reads=st.lists(st.booleans(), min_size=1, max_size=12))
+def test_a_follower_sees_each_record_once_whenever_it_looks(text: str, reads: list[bool]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        writer = JournalWriter(Path(name), segment_size=3)
+        follower = JournalFollower(Path(name))
+        written: list[SampleRecord] = []
+        seen: list[SampleRecord] = []
+        for number, look in enumerate(reads):
+            written.append(record(number, text))
+            writer.append(written[-1])
+            if look:
+                seen += follower.read_new()
+                assert seen == written
+        writer.close()
+        assert seen + follower.read_new() == written
+        assert follower.read_new() == []
+
+
+def test_a_follower_waits_for_the_end_of_a_torn_line(tmp_path: Path) -> None:
+    follower = JournalFollower(tmp_path)
+    assert follower.read_new() == []
+    write(tmp_path, 2, segment_size=100, close=False)
+    path = tmp_path / "segments" / "00000.jsonl"
+    content = path.read_bytes()
+    path.write_bytes(content[:-20])
+    assert follower.read_new() == [record(0)]
+    path.write_bytes(content)
+    assert follower.read_new() == [record(1)]
+
+
+def test_a_segment_in_both_forms_counts_once(tmp_path: Path) -> None:
+    records = write(tmp_path, 2, segment_size=100, close=False)
+    lines = (tmp_path / "segments" / "00000.jsonl").read_bytes()
+    pq.write_table(next(read_tables([tmp_path])), tmp_path / "segments" / "00000.parquet")
+    assert list(read_journal(tmp_path)) == records
+    assert lines, "the lines were there too, as after a death between rename and removal"
+    assert JournalFollower(tmp_path).read_new() == records
+
+
+@pytest.mark.parametrize("damage", [b"\x00" * 40, b'{"item_id": 3}', b"", b"[]"])
+def test_a_damaged_line_in_the_middle_is_an_error_that_names_file_and_line(tmp_path: Path, damage: bytes) -> None:
+    write(tmp_path, 3, segment_size=100, close=False)
+    path = tmp_path / "segments" / "00000.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    lines[1] = damage
+    path.write_bytes(b"\n".join(lines))
+    for read in (lambda: list(read_journal(tmp_path)), JournalFollower(tmp_path).read_new):
+        with pytest.raises(StoreError, match=r"00000\.jsonl line 2"):
+            read()
+
+
+def test_a_truncated_parquet_segment_is_an_error_that_names_it(tmp_path: Path) -> None:
+    write(tmp_path, 4, segment_size=4, close=True)
+    path = tmp_path / "segments" / "00000.parquet"
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(StoreError, match=r"00000\.parquet"):
+        list(read_journal(tmp_path))
+
+
+def test_a_journal_that_never_began_is_empty(tmp_path: Path) -> None:
+    assert list(read_journal(tmp_path / "absent")) == []
+    assert finished_samples([tmp_path / "absent"]) == set()
+
+
+FILL = """
+import resource, signal, sys
+from pathlib import Path
+from schemas.errors import StoreError
+from tasks.inference.journal import JournalWriter
+from tests.unit.tasks.inference.test_journal import record
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+writer = JournalWriter(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+number = 0
+try:
+    while number < 1000:
+        writer.append(record(number))
+        number += 1
+except StoreError as exc:
+    print(exc)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    writer.append(record(number))
+    print(number)
+"""
+
+
+def test_a_full_disk_is_a_clear_error_that_loses_and_damages_nothing(tmp_path: Path) -> None:
+    limit = 3333
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, str(tmp_path), str(limit)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[4])},
+    )
+    message, number = done.stdout.rsplit("\n", 2)[:2]
+    assert "free space" in message
+    assert "00000.jsonl" in message
+    assert int(number) > 3
+    # the failed append and the same one again after space was freed: nothing torn in between
+    assert list(read_journal(tmp_path)) == [record(each) for each in range(int(number) + 1)]
+
+
+def test_appending_to_a_closed_journal_is_an_error(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path)
+    writer.close()
+    with pytest.raises(StoreError, match="closed"):
+        writer.append(record(1))
+    writer.sync()
+    writer.close()
