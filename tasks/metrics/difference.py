@@ -1,0 +1,118 @@
+"""The statistics of a difference between two means: errors, intervals, p-values, detectable effects.
+
+Owns the formulas; pure functions of numbers, no tables. docs/metrics.md states each with its source.
+"""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from tasks.metrics.estimators import FloatArray, student_quantile, wilson_interval
+
+_EXACT_ITEMS: Final = 12
+"""Up to so many differing items all 2^n sign patterns are tried."""
+_MAX_MAGNITUDES: Final = 20_000
+"""Distinct sizes of difference that resampling takes; beyond them the statistic is normal to many digits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A difference with what is known of its error; NaN where undefined."""
+
+    difference: float
+    stderr: float
+    degrees_of_freedom: float
+
+
+def sign_flip_p_value(gaps: FloatArray, *, num_resamples: int, rng: np.random.Generator) -> float:
+    """Return the two-sided p-value of paired differences whose signs are arbitrary under the null.
+
+    All sign patterns up to 12 nonzero differences, else (b + 1) / (m + 1) over m random ones, which never understates
+    (Phipson & Smyth 2010). Equal sizes are flipped together as one binomial draw, so a million items cost no more than
+    their few distinct differences.
+
+    Args:
+        gaps: one difference per item, shape `(num_items,)`.
+        num_resamples: m.
+        rng: source of the patterns.
+    """
+    # Differences of means of a few samples are multiples of a fraction: rounding makes equal ones equal.
+    sizes, counts = np.unique(np.round(np.abs(gaps[gaps != 0]), 12), return_counts=True)
+    observed = abs(float(np.round(gaps, 12).sum()))
+    if len(sizes) == 0:
+        return 1.0
+    limit = observed * (1 - 1e-9)
+    if counts.sum() <= _EXACT_ITEMS:
+        each = np.repeat(sizes, counts)
+        signs = 1 - 2 * ((np.arange(2 ** len(each))[:, None] >> np.arange(len(each))) & 1)
+        return float((np.abs(signs @ each) >= limit).mean())
+    if len(sizes) > _MAX_MAGNITUDES:
+        return 2 * NormalDist().cdf(-observed / float(np.sqrt((counts * sizes**2).sum())))
+    reached = 0
+    step = max(1, 2_000_000 // len(sizes))
+    for start in range(0, num_resamples, step):
+        positive = rng.binomial(counts, 0.5, size=(min(step, num_resamples - start), len(sizes)))
+        reached += int((np.abs((2 * positive - counts) @ sizes) >= limit).sum())
+    return (reached + 1) / (num_resamples + 1)
+
+
+def welch_difference(first: FloatArray, second: FloatArray, *, is_clustered: bool) -> Effect:
+    """Return the difference of two independent sets of items; degrees of freedom by Welch & Satterthwaite."""
+    if not len(first) or not len(second):
+        return Effect(difference=np.nan, stderr=np.nan, degrees_of_freedom=np.nan)
+    difference = float(second.mean() - first.mean())
+    if not is_clustered or min(len(first), len(second)) < 2:
+        return Effect(difference=difference, stderr=np.nan, degrees_of_freedom=np.nan)
+    parts = np.array([side.var(ddof=1) / len(side) for side in (first, second)])
+    total = float(parts.sum())
+    if is_zero(float(np.sqrt(total))):
+        return Effect(difference=difference, stderr=np.nan, degrees_of_freedom=np.nan)
+    freedom = total**2 / float((parts**2 / np.array([len(first) - 1, len(second) - 1])).sum())
+    return Effect(difference=difference, stderr=float(np.sqrt(total)), degrees_of_freedom=freedom)
+
+
+def interval(effect: Effect, alpha: float) -> tuple[float | None, float | None]:
+    if defined(effect.stderr) is None:
+        return None, None
+    half = _quantile(effect, 1 - alpha / 2) * effect.stderr
+    # Scores lie in [0, 1], so no difference lies outside [-1, 1].
+    return max(effect.difference - half, -1.0), min(effect.difference + half, 1.0)
+
+
+def interval_without_spread(difference: float, num_items: int, alpha: float) -> tuple[float | None, float | None]:
+    """Bound the difference when all items show the same: by Wilson, at most a share w of unseen items may deviate."""
+    none_of_them = wilson_interval(0, num_items, 1 - alpha)
+    if none_of_them is None:
+        return None, None
+    share = none_of_them.high
+    return difference - share * (1 + difference), difference + share * (1 - difference)
+
+
+def student_p_value(effect: Effect) -> float | None:
+    if defined(effect.stderr) is None:
+        return None
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(effect.degrees_of_freedom, -abs(effect.difference) / effect.stderr))
+
+
+def minimum_detectable_effect(effect: Effect, *, alpha: float, power: float) -> float | None:
+    """Return (t_{1-alpha/2} + t_power) * stderr: Miller 2024, sect. 5, with t for z."""
+    if defined(effect.stderr) is None:
+        return None
+    return (_quantile(effect, 1 - alpha / 2) + _quantile(effect, power)) * effect.stderr
+
+
+def _quantile(effect: Effect, probability: float) -> float:
+    return float(student_quantile(np.array([effect.degrees_of_freedom]), probability)[0])
+
+
+def is_zero(stderr: float) -> bool:
+    return stderr < 1e-12
+
+
+def defined(number: float, *, keep_zero: bool = False) -> float | None:
+    """Return None for what is undefined, and for a standard error of 0: no spread seen is no spread known."""
+    return None if np.isnan(number) or (not keep_zero and is_zero(number)) else number
