@@ -157,6 +157,13 @@ def _run(command: Sequence[str | Path], *, env: dict[str, str] | None = None, st
         )
 
 
+def install_system_packages(missing: Sequence[str]) -> None:
+    """Installs what is missing, and says so; nothing missing, nothing done."""
+    if missing:
+        say(f"system packages: {' '.join(missing)}")
+        system_packages.install(missing)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Installer:
     """uv in its own small environment, reaching the registry the way pip is configured to."""
@@ -168,10 +175,7 @@ class Installer:
         """Installs uv by pip where that was not done yet, after the system packages that it needs."""
         recipe = Recipe(folder=TOOLS, requirements=REQUIREMENTS / "tools.txt")
         if not is_current(recipe):
-            missing = system_packages.missing_packages()
-            if missing:
-                say(f"system packages: {' '.join(missing)}")
-                system_packages.install(missing)
+            install_system_packages(system_packages.missing_for_building())
             (TOOLS / STAMP).unlink(missing_ok=True)
             _run([sys.executable, "-m", "venv", "--clear", TOOLS], step="making .cache/tools")
             pip = [TOOLS / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install"]
@@ -246,6 +250,7 @@ def build(installer: Installer, recipe: Recipe) -> None:
         recipe.requirements,
         step=f"installing {recipe.requirements.name} into {name}",
     )
+    compile_noisy_packages(recipe.folder)
     if recipe.installs_milepost:
         installer.run(
             *("pip", "install", "--offline", "--no-deps", "--no-build-isolation", "--python", python, "-e", ROOT),
@@ -253,6 +258,13 @@ def build(installer: Installer, recipe: Recipe) -> None:
         )
     write_stamp(recipe)
     say(f"{name}: ready in {time.monotonic() - started:.0f} s")
+
+
+def compile_noisy_packages(folder: Path) -> None:
+    """Compiles what makes the compiler warn, once: tests turn a warning into an error, the first import would fail."""
+    for package in (folder / "lib").glob("python3*/site-packages/cellpylib"):
+        command = [folder / "bin" / "python", "-W", "ignore", "-m", "compileall", "-q", package]
+        _run(command, step=f"compiling {package.name}")
 
 
 def say(line: str) -> None:

@@ -15,6 +15,7 @@ from shutil import rmtree
 from subprocess import run
 
 import environments
+import system_packages
 from environments import ENGINE, ROOT, EnvironmentSetupError, Installer, say
 from system_packages import MissingSystemPackagesError
 
@@ -50,7 +51,10 @@ def make_dev() -> None:
 
 def make_engine() -> None:
     """The engine's environment, for the device that this machine has."""
-    _make(environments.engine_recipe(environments.engine_kind()))
+    kind = environments.engine_kind()
+    if kind == "cpu":
+        environments.install_system_packages(system_packages.missing_for_the_engine())
+    _make(environments.engine_recipe(kind))
 
 
 def make_checkpoint() -> None:

@@ -3,12 +3,14 @@
 Standard library only: it runs before any environment exists. It must not install what is already there.
 """
 
+import ctypes
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -16,8 +18,17 @@ class MissingSystemPackagesError(Exception):
     """Packages that only an administrator can install; the message is the command to run."""
 
 
-def missing_packages() -> list[str]:
-    """Debian packages whose effect is absent for the running interpreter."""
+def missing_for_the_engine() -> list[str]:
+    """Debian packages that vLLM for the CPU generates with; `import vllm` succeeds without them."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        return ["libnuma1"]
+    return []
+
+
+def missing_for_building() -> list[str]:
+    """Debian packages that the environments are built with, whose effect is absent for the running interpreter."""
     missing: list[str] = []
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     # The distribution's interpreter has its parts in packages; one that was built by hand brings them itself.
@@ -43,7 +54,7 @@ def privilege() -> list[str] | None:
     return None
 
 
-def install(packages: list[str]) -> None:
+def install(packages: Sequence[str]) -> None:
     """Installs Debian packages without asking anything.
 
     Raises:
