@@ -20,6 +20,7 @@ from typing import Final
 
 from infra.atomic import write_text_atomically
 from infra.checkpoints.digests import FileMark, mark_file
+from infra.tokenizer.files import TOKENIZER_FILES
 from schemas.base import Model
 from schemas.checkpoint import CheckpointReport
 from schemas.errors import CheckpointError, StoreError
@@ -27,8 +28,8 @@ from schemas.errors import CheckpointError, StoreError
 LEFTOVER_LIFE_S: Final = 7 * 86_400.0
 """A killed run's pin serves its resumption for a week; then the disk is worth more."""
 
-_COPIED_BYTES: Final = 64 << 20
-"""Companion files up to this size are copied, larger ones linked."""
+_LINK_REFUSED: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
+"""What os.link says where hard links cannot be: another file system, none of its own, or files of another user."""
 
 _COMPANION_SUFFIXES: Final = frozenset({".json", ".jinja", ".txt", ".model", ".tiktoken", ".py"})
 """What an engine may read beside weights; optimizer states are left to the trainer's rotation."""
@@ -57,7 +58,7 @@ class Pin:
     """The folder to evaluate and what it consisted of when it was pinned."""
 
     folder: Path
-    """Where the engine loads from: inside the pin, or the checkpoint itself where nothing could be pinned."""
+    """Where the engine loads from: a folder of the pin."""
     source: Path
     """The checkpoint as named."""
     pinned: bool
@@ -68,11 +69,12 @@ class Pin:
     """Every weight file with its size and times."""
 
 
-def pin_checkpoint(report: CheckpointReport, pin_root: Path) -> Pin:
+def pin_checkpoint(report: CheckpointReport, pin_root: Path, *, tokenizer_folder: Path | None = None) -> Pin:
     """Link the checkpoint's weights, and copy its small files, into a folder of its own under `pin_root`.
 
-    Where hard links cannot be made (another file system, or not allowed) nothing is pinned: the result says so and
-    names the checkpoint's own folder. A symbolic link would protect nothing, a copy of the weights takes too long.
+    Where hard links cannot be made (another file system, or not allowed) the weights are symbolic links, which protect
+    nothing: the result says so, and `verify_pin` finds a removal. A copy of the weights would take too long. Tokenizer
+    and chat template are those of `tokenizer_folder` where one is given, so that an engine finds them with the weights.
 
     Raises:
         CheckpointError: a file vanished while it was being pinned.
@@ -83,20 +85,25 @@ def pin_checkpoint(report: CheckpointReport, pin_root: Path) -> Pin:
     folder = place / (source.name or "checkpoint")
     try:
         folder.mkdir()
-        _fill(folder, report)
-        pin = Pin(folder=folder, source=source, pinned=True, reason=None, marks=_marks(report, folder))
-        # Last: a pin with a record is whole.
-        record = PinRecord(source=source, folder=folder.name)
-        write_text_atomically(place / _RECORD, record.model_dump_json())
+        _copy_companions(report, folder, tokenizer_folder)
+        reason = _link_weights(report, folder)
+        pin = Pin(folder=folder, source=source, pinned=reason is None, reason=reason, marks=_marks(report, folder))
+        if pin.pinned:
+            # Last: a pin with a record is whole.
+            record = PinRecord(source=source, folder=folder.name)
+            write_text_atomically(place / _RECORD, record.model_dump_json())
     except FileNotFoundError as exc:
         _remove(place)
         raise CheckpointError(
             f"{source}: {exc.filename} vanished while it was being pinned; the trainer removed or replaced it: name a "
             f"checkpoint that is kept, or try again"
         ) from exc
-    except (OSError, shutil.Error) as exc:
+    except OSError as exc:
         _remove(place)
-        return _leave_unpinned(report, pin_root, exc)
+        raise StoreError(
+            f"{pin_root}: cannot hold a pin of {source} ({exc.strerror or exc}); free space there, make it writable or "
+            f"point cluster.fileroot elsewhere"
+        ) from exc
     except BaseException:
         _remove(place)
         raise
@@ -127,8 +134,7 @@ def verify_pin(pin: Pin) -> None:
 
 def release_pin(pin: Pin) -> None:
     """Remove the pin's folder; the checkpoint itself is never touched. Releasing twice is harmless."""
-    if pin.pinned:
-        _remove(pin.folder.parent)
+    _remove(pin.folder.parent)
 
 
 def release_leftover_pins(pin_root: Path, source: Path, *, now_s: float | None = None) -> int:
@@ -198,49 +204,47 @@ def _make_place(pin_root: Path, source: Path) -> Path:
     return place
 
 
-def _fill(folder: Path, report: CheckpointReport) -> None:
+def _copy_companions(report: CheckpointReport, folder: Path, tokenizer_folder: Path | None) -> None:
+    """Copy configuration, tokenizer and chat template: small files, which a rewrite in place must not reach."""
     weights = {path.name for path in report.weight_files}
     for path in sorted(report.path.iterdir()):
-        if path.name in weights:
-            # The hub's cache holds symbolic links: the file itself is what must not go.
-            os.link(path.resolve(strict=True), folder / path.name)
-        elif path.suffix in _COMPANION_SUFFIXES and path.is_file():
-            _copy_or_link(path, folder / path.name)
-    if (report.path / "chat_templates").is_dir():
-        shutil.copytree(report.path / "chat_templates", folder / "chat_templates")
+        is_replaced = tokenizer_folder is not None and path.name in TOKENIZER_FILES
+        if path.suffix in _COMPANION_SUFFIXES and path.name not in weights and path.is_file() and not is_replaced:
+            shutil.copyfile(path, folder / path.name)
+    origin = tokenizer_folder or report.path
+    if tokenizer_folder is not None:
+        for name in sorted(TOKENIZER_FILES):
+            if (tokenizer_folder / name).is_file():
+                shutil.copyfile(tokenizer_folder / name, folder / name)
+    if (origin / "chat_templates").is_dir():
+        (folder / "chat_templates").mkdir()
+        for path in sorted((origin / "chat_templates").glob("*.jinja")):
+            shutil.copyfile(path, folder / "chat_templates" / path.name)
 
 
-def _leave_unpinned(report: CheckpointReport, pin_root: Path, exc: OSError) -> Pin:
-    if exc.errno not in (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
-        raise StoreError(
-            f"{pin_root}: cannot hold a pin of {report.path} ({exc.strerror or exc}); free space there or point "
-            f"cluster.fileroot at a folder that can be written"
-        ) from exc
-    where = "another file system" if exc.errno == errno.EXDEV else exc.strerror
-    reason = (
-        f"{report.path} could not be pinned under {pin_root} ({where}): if the trainer removes it during the "
-        f"evaluation the run fails; put cluster.fileroot on the checkpoints' file system to protect it"
-    )
-    _log.warning("%s", reason)
-    return Pin(
-        folder=report.path,
-        source=report.path.absolute(),
-        pinned=False,
-        reason=reason,
-        marks=_marks(report, report.path),
-    )
+def _link_weights(report: CheckpointReport, folder: Path) -> str | None:
+    """Link every shard; return why one of them could be linked symbolically only, None when all are held."""
+    reason: str | None = None
+    for path in report.weight_files:
+        real = path.resolve(strict=True)  # the hub's cache holds symbolic links: the file itself is what must not go
+        try:
+            os.link(real, folder / path.name)
+        except OSError as exc:
+            if exc.errno not in _LINK_REFUSED:
+                raise
+            (folder / path.name).symlink_to(real)
+            where = "another file system" if exc.errno == errno.EXDEV else f"{exc.strerror}"
+            reason = (
+                f"{report.path} could not be pinned under {folder.parents[1]} ({where}): if the trainer removes it "
+                f"during the evaluation, the run fails; put cluster.fileroot on the checkpoints' file system to protect it"
+            )
+    if reason is not None:
+        _log.warning("%s", reason)
+    return reason
 
 
 def _marks(report: CheckpointReport, folder: Path) -> dict[Path, FileMark]:
     return {folder / path.name: mark_file(folder / path.name) for path in report.weight_files}
-
-
-def _copy_or_link(path: Path, target: Path) -> None:
-    real = path.resolve(strict=True)
-    if real.stat().st_size <= _COPIED_BYTES:
-        shutil.copyfile(real, target)
-    else:
-        os.link(real, target)
 
 
 def _pin_folders(pin_root: Path) -> list[Path]:

@@ -40,6 +40,9 @@ VOCABULARY_FILES: Final = (
 COMPANION_FILES: Final = ("merges.txt", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json")
 """Files that complete a vocabulary."""
 
+TOKENIZER_FILES: Final = frozenset({*VOCABULARY_FILES, *COMPANION_FILES, "chat_template.jinja", "chat_template.json"})
+"""Every file that belongs to a tokenizer."""
+
 _VOLATILE_KEYS: Final = frozenset(
     {"chat_template", "name_or_path", "_name_or_path", "is_local", "local_files_only", "transformers_version"}
 )

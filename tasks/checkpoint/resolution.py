@@ -35,11 +35,14 @@ class ResolvedCheckpoint:
     identity: CheckpointIdentity
     """Digests of weights, tokenizer and chat template."""
     folder: Path
-    """Where the engine loads the weights from."""
-    tokenizer_folder: Path
-    """Where tokenizer and chat template are."""
+    """Where the engine loads from: weights, configuration, tokenizer and chat template (tokenizer_path's, if set)."""
     pin: Pin
     """What holds `folder`; `pin.pinned` is False where hard links could not be made."""
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where tokenizer and chat template are: the same folder."""
+        return self.folder
 
 
 def resolve_checkpoint(
@@ -62,27 +65,20 @@ def resolve_checkpoint(
     report = _inspect_complete(found, tokenizer_folder, allow_pickle_weights)
     if leftover is None:
         release_leftover_pins(pin_root, source)
-        pin = pin_checkpoint(report, pin_root)
+        pin = pin_checkpoint(report, pin_root, tokenizer_folder=tokenizer_folder)
     else:
         pin = adopted_pin(report, source)
     try:
         # Again: what was inspected may have been replaced before it was linked, what is pinned stays.
-        pinned = _inspect_complete(pin.folder, tokenizer_folder, allow_pickle_weights)
+        pinned = _inspect_complete(pin.folder, None, allow_pickle_weights)
         # A step that the state or a link's name told is not in the pinned folder.
         pinned = pinned.model_copy(update={"global_step": report.global_step})
         cache_file = fileroot / "cache" / "weight_digests.json"
-        identity = identify_checkpoint(pinned, tokenizer_folder=tokenizer_folder, cache_file=cache_file)
+        identity = identify_checkpoint(pinned, cache_file=cache_file)
     except MilepostError:
         release_pin(pin)
         raise
-    return ResolvedCheckpoint(
-        name=name,
-        report=pinned,
-        identity=identity,
-        folder=pin.folder,
-        tokenizer_folder=tokenizer_folder or pin.folder,
-        pin=pin,
-    )
+    return ResolvedCheckpoint(name=name, report=pinned, identity=identity, folder=pin.folder, pin=pin)
 
 
 def inspect_source(
@@ -103,15 +99,13 @@ def inspect_source(
     return report, tokenizer_folder or report.path
 
 
-def identify_checkpoint(
-    report: CheckpointReport, *, tokenizer_folder: Path | None = None, cache_file: Path | None = None
-) -> CheckpointIdentity:
+def identify_checkpoint(report: CheckpointReport, *, cache_file: Path | None = None) -> CheckpointIdentity:
     """Return the digests of a complete checkpoint's weights, tokenizer and chat template.
 
     Raises:
         CheckpointError: a file vanished, cannot be read, or changed while it was read.
     """
-    folder = tokenizer_folder or report.path
+    folder = report.path
     return CheckpointIdentity(
         weight_digest=digest_weights(report.weight_files, cache_file=cache_file),
         tokenizer_digest=digest_tokenizer(folder),

@@ -63,7 +63,7 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
     """Render and tokenise every item's conversation.
 
     Raises:
-        DatasetError: no item fits.
+        DatasetError: no item fits, or one holds text that is no Unicode.
         CheckpointError: the chat template refuses a conversation.
     """
     import pyarrow as pa
@@ -73,6 +73,7 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
     refused: list[RefusedItem] = []
     for batch in _batches(dataset.items):
         prompts = [tokenizer.render(item.messages) for item in batch]
+        _check_text(batch, prompts)
         token_ids = tokenizer.encode(prompts)
         hashes = [prompt_hash(ids) for ids in token_ids]
         for item, ids, digest in zip(batch, token_ids, hashes, strict=True):
@@ -168,6 +169,18 @@ def _from_memory(values: TokenIds) -> "pa.Int32Array":
 
     buffers = [None, pa.py_buffer(values.tobytes())]
     return cast("pa.Int32Array", pa.Array.from_buffers(pa.int32(), len(values), buffers))
+
+
+def _check_text(items: Sequence[EvalItem], prompts: Sequence[str]) -> None:
+    """Refuse half a surrogate pair, which JSON can smuggle in and no tokenizer takes."""
+    for item, prompt in zip(items, prompts, strict=True):
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as exc:
+            raise DatasetError(
+                f"item {item.item_id}: its prompt holds {exc.object[exc.start]!r}, half of a surrogate pair and no "
+                f"character; mend the dataset's text"
+            ) from exc
 
 
 def _find_reason(num_tokens: int, limits: PromptLimits) -> str | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.checkpoints.pins import release_pin, verify_pin
+from infra.tokenizer.files import digest_tokenizer
 from schemas.errors import CheckpointError
 from tasks.checkpoint.resolution import resolve_checkpoint
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
@@ -28,7 +29,6 @@ def test_a_folder_is_resolved_and_released(tmp_path: Path) -> None:
     assert resolved.report.global_step == 3
     assert resolved.pin.pinned
     assert resolved.folder.is_relative_to(tmp_path / "out" / "pins")
-    assert resolved.tokenizer_folder == resolved.folder
     assert {path.parent for path in resolved.report.weight_files} == {resolved.folder}
     verify_pin(resolved.pin)
     release_pin(resolved.pin)
@@ -92,8 +92,11 @@ def test_the_leftover_of_a_killed_run_does_not_pile_up(tmp_path: Path) -> None:
 def test_the_tokenizer_may_come_from_another_folder(tmp_path: Path) -> None:
     folder, other = make_checkpoint(tmp_path / "c"), make_checkpoint(tmp_path / "t")
     (folder / "tokenizer.json").unlink()
+    (folder / "chat_template.jinja").write_text("the checkpoint's own")
     resolved = resolve_checkpoint(str(folder), fileroot=tmp_path / "out", tokenizer_path=str(other))
-    assert resolved.tokenizer_folder == other
+    assert (resolved.folder / "tokenizer.json").read_bytes() == (other / "tokenizer.json").read_bytes()
+    assert not (resolved.folder / "chat_template.jinja").exists(), "the template goes with the tokenizer"
+    assert resolved.identity.tokenizer_digest == digest_tokenizer(other)
     release_pin(resolved.pin)
     with pytest.raises(CheckpointError, match=r"tokenizer_path: .* is not a folder"):
         resolve_checkpoint(str(folder), fileroot=tmp_path / "out", tokenizer_path=str(tmp_path / "none"))
