@@ -236,7 +236,8 @@ def _link_weights(report: CheckpointReport, folder: Path) -> str | None:
             where = "another file system" if exc.errno == errno.EXDEV else f"{exc.strerror}"
             reason = (
                 f"{report.path} could not be pinned under {folder.parents[1]} ({where}): if the trainer removes it "
-                f"during the evaluation, the run fails; put cluster.fileroot on the checkpoints' file system to protect it"
+                f"during the evaluation, the run fails; put cluster.fileroot on the checkpoints' file system to "
+                f"protect it"
             )
     if reason is not None:
         _log.warning("%s", reason)

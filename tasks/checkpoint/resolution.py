@@ -21,7 +21,7 @@ from infra.checkpoints.pins import (
 )
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointIdentity, CheckpointReport
-from schemas.errors import CheckpointError, MilepostError
+from schemas.errors import CheckpointError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def resolve_checkpoint(
         pinned = pinned.model_copy(update={"global_step": report.global_step})
         cache_file = fileroot / "cache" / "weight_digests.json"
         identity = identify_checkpoint(pinned, cache_file=cache_file)
-    except MilepostError:
+    except BaseException:
         release_pin(pin)
         raise
     return ResolvedCheckpoint(name=name, report=pinned, identity=identity, folder=pin.folder, pin=pin)
