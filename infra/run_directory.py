@@ -189,3 +189,13 @@ def find_resumable(
             return run, lock
         lock.release()
     return None
+
+
+def unfinished_runs(fileroot: Path) -> list[RunState]:
+    """Return the states of the runs that no store has yet, newest first.
+
+    Raises:
+        StoreError: a run's state cannot be read.
+    """
+    states = [run.read_state() for run in list_runs(fileroot)]
+    return [state for state in states if state.status.is_resumable]

@@ -2,10 +2,9 @@
 
 from datetime import datetime
 
-from pydantic import Field
-
 from schemas.base import Model
 from schemas.inference import EngineFacts
+from schemas.provenance import Provenance
 from schemas.states import RunStatus
 
 
@@ -24,14 +23,8 @@ class Attempt(Model):
     """Batch size of each."""
     config_digest: str
     """Digest of the resolved configuration of this launch."""
-    versions: dict[str, str] = Field(default_factory=dict)
-    """Package versions: controller packages by name, engine packages as the workers saw them."""
-    host: str
-    """Machine of the controller."""
-    git_commit: str | None = None
-    """Commit of Milepost's checkout; None outside one."""
-    git_dirty: bool | None = None
-    """Whether that checkout had changes."""
+    provenance: Provenance
+    """Versions and hardware at its start."""
     engine_facts: tuple[EngineFacts, ...] = ()
     """What each replica reported that got as far as loading its engine."""
     engine_s: float = 0.0

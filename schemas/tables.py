@@ -153,12 +153,14 @@ JOURNAL_SCHEMA: Final = _schema(
 GRADE_SCHEMA: Final = _schema(
     _field("item_id", pa.string(), "As in the plan"),
     _field("repeat", pa.int32(), "Which completion of the item, from 0"),
+    _field("replica", pa.int32(), "Who made the completion that was graded"),
+    _field("attempt", pa.int32(), "In which launch"),
     _field("verdict", pa.string(), "schemas.states.Verdict"),
     _field("answer", pa.string(), "Answer found in the completion", nullable=True),
     _field("score", pa.float64(), "Score in [0, 1]", nullable=True),
     _field("reason", pa.string(), "Why there is no score", nullable=True),
 )
-"""grades of a run, one row per sample."""
+"""grades.parquet of a run: one row per sample, saying of which completion where two attempts made one."""
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

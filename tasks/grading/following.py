@@ -92,11 +92,13 @@ def grade_run(session: RunSession, config: GradingConfig, *, is_generating: Call
 
 
 def _read_questions(prompts: pa.Table) -> dict[str, _Question]:
-    names = ("item_id", "gold", "grader", "grader_data", "prompt")
-    columns: list[list[str]] = [prompts.column(name).to_pylist() for name in names]
+    names = ["item_id", "gold", "grader", "grader_data", "prompt"]
+    rows: list[dict[str, str]] = prompts.select(names).to_pylist()
     return {
-        item_id: _Question(gold, grader, data, prompt.rstrip().endswith("<think>"))
-        for item_id, gold, grader, data, prompt in zip(*columns, strict=True)
+        row["item_id"]: _Question(
+            row["gold"], row["grader"], row["grader_data"], row["prompt"].rstrip().endswith("<think>")
+        )
+        for row in rows
     }
 
 

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from infra.atomic import write_atomically
 from schemas.base import Model
 from schemas.errors import MergeError
+from schemas.identity import sample_seed
 from schemas.inference import Plan
 from schemas.run import RunIdentity
 from schemas.states import Verdict
 from schemas.tables import SAMPLES
-from tasks.inference.identity import sample_seed
 
 IntArray = npt.NDArray[np.int64]
 AnyColumn: TypeAlias = "pa.ChunkedArray[Any] | pa.Array[Any]"
@@ -38,7 +38,7 @@ class MergeCertificate(Model):
     num_refused: int
     """Rows of items that were refused before generation."""
     num_duplicates: int
-    """Journalled samples that an earlier attempt had already delivered; the earlier one was kept."""
+    """Journalled samples of which another attempt's completion was graded and kept."""
     num_prompt_tokens: int
     """Tokens given over all samples."""
     num_completion_tokens: int
@@ -58,6 +58,7 @@ class SampleMerger:
         self._grades = grades
         self._grade_rows = np.full(len(plan.items) * plan.n_samples, -1, np.int64)
         self._grade_rows[self._slots(grades)] = np.arange(grades.num_rows)
+        self._graded = _maker(grades)
         self._filled = np.zeros(len(plan.items) * plan.n_samples, np.bool_)
         self.num_duplicates = 0
 
@@ -85,25 +86,21 @@ class SampleMerger:
 
     def _place(self, table: pa.Table, identity: RunIdentity) -> pa.Table:
         slots = self._slots(table)
+        grade_rows = self._grade_rows[slots]
+        if np.any(grade_rows < 0):
+            num_ungraded = int(np.count_nonzero(grade_rows < 0))
+            raise MergeError(f"{num_ungraded} samples have no grade; run the same command again to grade them")
+        # Of two completions of one sample, the one that was graded is kept.
         first = np.zeros(len(slots), np.bool_)
         first[np.unique(slots, return_index=True)[1]] = True
-        keep = first & ~self._filled[slots]
+        keep = first & ~self._filled[slots] & (self._graded[grade_rows] == _maker(table))
         self.num_duplicates += int(np.count_nonzero(~keep))
         table, slots = table.filter(pa.array(keep)), slots[keep]
         self._filled[slots] = True
         items = slots // self._plan.n_samples
         self._require_planned_prompts(table, items)
-        grades = self._grades_of(slots)
         prompts = self._prompts.take(self._prompt_rows[items])
-        return _samples_table(identity, table, prompts, grades)
-
-    def _grades_of(self, slots: IntArray) -> pa.Table:
-        rows = self._grade_rows[slots]
-        if np.any(rows < 0):
-            raise MergeError(
-                f"{int(np.count_nonzero(rows < 0))} samples have no grade; run the same command again to grade them"
-            )
-        return self._grades.take(rows)
+        return _samples_table(identity, table, prompts, self._grades.take(grade_rows[keep]))
 
     def _require_planned_prompts(self, table: pa.Table, items: IntArray) -> None:
         equal = pc.equal(table.column("prompt_hash"), self._hashes.take(items))
@@ -184,6 +181,12 @@ def _lookup(names: "pa.Array[pa.StringScalar]", column: "pa.ChunkedArray[pa.Stri
     return rows.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
+def _maker(table: pa.Table) -> IntArray:
+    """Return one number per row that says which worker of which attempt made it."""
+    attempts = table.column("attempt").to_numpy().astype(np.int64)
+    return (attempts << 32) + table.column("replica").to_numpy().astype(np.int64)
+
+
 def _samples_table(identity: RunIdentity, generated: pa.Table, prompts: pa.Table, grades: pa.Table) -> pa.Table:
     """Return SAMPLES rows of equally long parts; what no part has is null."""
     constants = identity.model_dump()
@@ -193,6 +196,10 @@ def _samples_table(identity: RunIdentity, generated: pa.Table, prompts: pa.Table
             columns.append(pa.repeat(pa.scalar(constants[field.name], field.type), generated.num_rows))
         elif field.name == "error":
             columns.append(_errors(generated, grades))
+        elif field.name == "completion" and "completion" in generated.column_names:
+            # a request that the engine refused has no text, which is not an empty text
+            made = pc.is_null(generated.column("error"))
+            columns.append(pc.if_else(made, generated.column("completion"), pa.scalar(None, pa.string())))
         else:
             source = next((part for part in (generated, prompts, grades) if field.name in part.column_names), None)
             columns.append(

@@ -13,7 +13,7 @@ from schemas.errors import MergeError
 from schemas.inference import Plan, PlannedItem, RefusedItem, SamplingSpec
 from schemas.run import RunIdentity
 from schemas.tables import GRADE_SCHEMA, JOURNAL_SCHEMA, PROMPT_SCHEMA, SAMPLES
-from tasks.inference.identity import sample_seed
+from schemas.identity import sample_seed
 from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
 from tasks.inference.planning import PlanSettings, make_plan
 
@@ -92,7 +92,18 @@ def journal_of(keys: list[tuple[str, int]], *, attempt: int = 1, prompt_hash: st
 
 
 def grades_of(keys: list[tuple[str, int]]) -> pa.Table:
-    rows = [{"item_id": i, "repeat": r, "verdict": "correct", "answer": f"{i}#{r}", "score": 1.0} for i, r in keys]
+    rows = [
+        {
+            "item_id": item_id,
+            "repeat": repeat,
+            "replica": 0,
+            "attempt": 1,
+            "verdict": "correct",
+            "answer": f"{item_id}#{repeat}",
+            "score": 1.0,
+        }
+        for item_id, repeat in keys
+    ]
     return pa.Table.from_pylist(rows, schema=GRADE_SCHEMA)
 
 
@@ -120,12 +131,12 @@ def test_any_cut_of_the_journal_merges_to_the_same_rows(num_items: int, repeats:
     )
 
 
-def test_the_earliest_attempt_wins_and_the_copy_is_counted(tmp_path: Path) -> None:
+def test_the_graded_completion_wins_and_its_copies_are_counted(tmp_path: Path) -> None:
     plan = plan_of(2, 1)
-    journal = [journal_of([("i0", 0)]), journal_of([("i0", 0), ("i1", 0), ("i1", 0)], attempt=2)]
+    journal = [journal_of([("i0", 0)], attempt=2), journal_of([("i0", 0), ("i1", 0), ("i1", 0)])]
     certificate, table = merged(plan, journal, tmp_path / "s.parquet")
     assert certificate.num_duplicates == 2
-    assert table.column("attempt").to_pylist() == [1, 2]
+    assert table.column("completion").to_pylist() == ["i0#0 of attempt 1", "i1#0 of attempt 1"]
     assert certificate.num_completion_tokens == 10
 
 

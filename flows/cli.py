@@ -1,0 +1,166 @@
+"""The command `milepost`. Parses, calls, prints; decides nothing about evaluation.
+
+Exit codes: 0 done, 1 the run failed, 2 the user's input is wrong (nothing was launched, no traceback).
+"""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from schemas.errors import MilepostError
+
+app = typer.Typer(
+    name="milepost",
+    help="Evaluates the checkpoints of an LLM training run as they land.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_PREFECT_DEFAULTS: Final = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    # A server of our own starts in 6-25 s, later on a busy machine; Prefect's default of 20 s gives up too early.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    # The command prints its own lines; Prefect's, tracebacks included, go to its API and are shown in its UI.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "flows,tasks,infra",
+}
+"""Set before Prefect is imported, where the user has not set them."""
+
+ConfigPath = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="YAML file: Milepost's keys or an AReaL training config")
+]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides, such as actor.path=ckpt/")]
+Fileroot = Annotated[Path, typer.Option(help="cluster.fileroot of the configuration")]
+DEFAULT_FILEROOT: Final = Path("milepost-out")
+DEMO_CHECKPOINT: Final = Path(".demo/smollm2-135m-instruct")
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
+
+
+@app.callback()
+def milepost(
+    version: Annotated[bool, typer.Option("--version", help="Show the version", is_eager=True)] = False,
+) -> None:
+    """Evaluates the checkpoints of an LLM training run as they land."""
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(version_of("milepost"))
+        raise typer.Exit
+
+
+@app.command()
+def evaluate(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Show the resolved configuration with the origin of each value")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate one checkpoint on one dataset. The same command again resumes an unfinished run."""
+    with _errors_shown(as_json=as_json):
+        from schemas.config import load_with_origins, render_config
+
+        loaded = load_with_origins(config, overrides or ())
+        if print_config:
+            typer.echo(render_config(loaded), nl=False)
+            return
+        if loaded.notice:
+            typer.echo(loaded.notice, err=True)
+        from flows.preflight import check_inputs
+
+        check_inputs(loaded.config)
+        for name, value in _PREFECT_DEFAULTS.items():
+            os.environ.setdefault(name, value)
+        from flows.console import print_summary, shown_progress
+        from flows.evaluate import evaluate as evaluate_flow
+
+        with shown_progress():
+            summary = evaluate_flow(loaded.config)
+        if as_json:
+            typer.echo(summary.model_dump_json())
+        else:
+            print_summary(summary)
+
+
+@app.command()
+def runs(fileroot: Fileroot = DEFAULT_FILEROOT, as_json: AsJson = False) -> None:
+    """List the published runs, the newest first, and those that wait to be resumed."""
+    with _errors_shown(as_json=as_json):
+        from flows.console import print_runs
+        from infra.run_directory import unfinished_runs
+        from infra.store import open_store
+
+        published = open_store(fileroot).runs()
+        unfinished = unfinished_runs(fileroot)
+        if as_json:
+            document = {
+                "runs": [run.model_dump(mode="json") for run in published],
+                "unfinished": [state.model_dump(mode="json") for state in unfinished],
+            }
+            typer.echo(json.dumps(document))
+        else:
+            print_runs(published, unfinished)
+
+
+@app.command()
+def doctor(
+    fileroot: Fileroot = DEFAULT_FILEROOT,
+    checkpoint: Annotated[Path, typer.Option(help="Checkpoint to look at")] = DEMO_CHECKPOINT,
+    engine_python: Annotated[str | None, typer.Option(help="Interpreter of the engine environment")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Read versions instead of importing the packages")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what this machine has and lacks for an evaluation, and how to get it. Exit code 1 when it lacks something."""
+    with _errors_shown(as_json=as_json):
+        from flows.console import print_checks
+        from infra.diagnostics import Surroundings, diagnose
+        from infra.engine_environment import find_engine_python
+        from schemas.diagnosis import CheckStatus
+
+        surroundings = Surroundings(
+            engine_python=find_engine_python(engine_python),
+            fileroot=fileroot,
+            checkpoint=checkpoint,
+            prefect_api_url=os.environ.get("PREFECT_API_URL"),
+        )
+        checks = diagnose(surroundings, quick=quick)
+        if as_json:
+            typer.echo(json.dumps([check.model_dump(mode="json") for check in checks]))
+        else:
+            print_checks(checks)
+    if any(check.status is CheckStatus.MISSING for check in checks):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _errors_shown(*, as_json: bool) -> Generator[None]:
+    """Turn an expected error into a message and an exit code; a bug keeps its traceback."""
+    try:
+        yield
+    except MilepostError as exc:
+        if as_json:
+            typer.echo(
+                json.dumps({"error": {"type": type(exc).__name__, "message": str(exc), "exit_code": exc.exit_code}})
+            )
+        typer.echo(f"error: {exc}", err=True)
+        raise typer.Exit(exc.exit_code) from exc
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    # Progress and results must not die of a terminal that cannot print a character of a dataset.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app()

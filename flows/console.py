@@ -1,0 +1,155 @@
+"""What the command line shows: results on stdout, progress and errors on stderr, so that stdout can be piped."""
+
+import logging
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from schemas.diagnosis import Check, CheckStatus
+from schemas.progress import ReplicaProgress
+from schemas.run import RunState
+from schemas.states import WorkerPhase
+from schemas.store import PublishedRun
+from schemas.summary import RunSummary
+from tasks.report.metrics_table import UNDEFINED, tabulate_metrics
+
+OUT: Final = Console()
+"""Results."""
+ERR: Final = Console(stderr=True)
+"""Everything else."""
+
+PROGRESS_LOGGER: Final = "milepost.progress"
+"""Records on this logger carry a ReplicaProgress as `progress`."""
+_LINE_INTERVAL_S: Final = 10.0
+"""Seconds between two progress lines of one phase in a log."""
+
+
+def print_summary(summary: RunSummary) -> None:
+    """Print the metrics of a finished run and where its tables are."""
+    table = tabulate_metrics(summary.metrics)
+    shown = Table(title=f"{summary.checkpoint} on {summary.dataset}", title_justify="left")
+    for name in table.header:
+        shown.add_column(Text(name), justify="left" if name == "subset" else "right", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*(Text(cell) for cell in row))
+    OUT.print(shown)
+    OUT.print(Text("value ± standard error; – where there is too little to tell"), style="dim")
+    for difference in summary.differences:
+        OUT.print(Text(f"mixed: {difference}"), style="yellow")
+    OUT.print(Text(f"run      {summary.run_id}"), soft_wrap=True)
+    OUT.print(Text(f"samples  {summary.store}/samples"), soft_wrap=True)
+    OUT.print(Text(f"metrics  {summary.store}/metrics"), soft_wrap=True)
+
+
+def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]) -> None:
+    """Print one line per run."""
+    if not published and not unfinished:
+        OUT.print("no runs yet; start one with: milepost evaluate CONFIG")
+        return
+    shown = Table(box=None)
+    for name in ("run", "experiment", "checkpoint", "step", "dataset", "accuracy", "scored", "failed", "finished"):
+        shown.add_column(name, overflow="fold", justify="right" if name in ("accuracy", "scored", "failed") else "left")
+    for run in published:
+        step = UNDEFINED if run.global_step is None else str(run.global_step)
+        accuracy = UNDEFINED if run.accuracy is None else f"{run.accuracy:.3f}"
+        counts = (f"{run.num_scored}/{run.num_planned}", str(run.num_failed))
+        cells = (run.run_id, run.experiment_name, run.checkpoint, step, run.dataset, accuracy, *counts)
+        shown.add_row(*map(Text, cells), Text(f"{run.finished_at:%Y-%m-%d %H:%M}"))
+    for state in unfinished:
+        cells = (state.run_id, state.experiment_name, state.checkpoint)
+        shown.add_row(*map(Text, cells), "", "", "", "", "", Text(f"{state.status} (resume: same command)"))
+    OUT.print(shown)
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    """Print one line per check, and how to mend what is missing."""
+    styles = {CheckStatus.OK: "green", CheckStatus.WARNING: "yellow", CheckStatus.MISSING: "red"}
+    for check in checks:
+        OUT.print(Text(f"{check.status.value:<8}", style=styles[check.status]), Text(f"{check.name}: {check.detail}"))
+        if check.fix:
+            OUT.print(Text(f"         -> {check.fix}"))
+
+
+class ProgressHandler(logging.Handler):
+    """Turns progress records into one bar per replica on a terminal, into a line now and then elsewhere."""
+
+    def __init__(self, bars: Progress | None) -> None:
+        """Draw on `bars`; None prints plain lines."""
+        super().__init__(logging.INFO)
+        self._bars = bars
+        self._tasks: dict[int, TaskID] = {}
+        self._printed: dict[int, tuple[WorkerPhase, float]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one record."""
+        progress = getattr(record, "progress", None)
+        if not isinstance(progress, ReplicaProgress):
+            return
+        if self._bars is None:
+            self._print(progress)
+            return
+        if progress.replica not in self._tasks:
+            self._tasks[progress.replica] = self._bars.add_task(f"replica {progress.replica}", total=progress.num_work)
+        self._bars.update(
+            self._tasks[progress.replica],
+            completed=progress.num_done,
+            total=progress.num_work,
+            description=progress.headline,
+        )
+
+    def _print(self, progress: ReplicaProgress) -> None:
+        phase, printed_at = self._printed.get(progress.replica, (None, 0.0))
+        now = time.monotonic()
+        if phase is not progress.phase or now - printed_at >= _LINE_INTERVAL_S:
+            self._printed[progress.replica] = (progress.phase, now)
+            ERR.print(Text(progress.as_line()), soft_wrap=True)
+
+
+@contextmanager
+def shown_progress() -> Generator[None]:
+    """Show log lines and progress of our packages on stderr while the block runs."""
+    bars = _bars() if sys.stderr.isatty() else None
+    lines = _LineHandler(bars)
+    progress = ProgressHandler(bars)
+    loggers = [logging.getLogger(name) for name in ("flows", "tasks", "infra")]
+    progress_logger = logging.getLogger(PROGRESS_LOGGER)
+    for logger in loggers:
+        logger.addHandler(lines)
+        logger.setLevel(logging.INFO)
+    progress_logger.addHandler(progress)
+    progress_logger.setLevel(logging.INFO)
+    try:
+        if bars is None:
+            yield
+        else:
+            with bars:
+                yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(lines)
+        progress_logger.removeHandler(progress)
+
+
+class _LineHandler(logging.Handler):
+    """Prints one log record as one line, above the bars where there are any."""
+
+    def __init__(self, bars: Progress | None) -> None:
+        super().__init__(logging.INFO)
+        self._console = ERR if bars is None else bars.console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "yellow" if record.levelno >= logging.WARNING else "dim"
+        self._console.print(Text(record.getMessage()), style=style, soft_wrap=True)
+
+
+def _bars() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=ERR
+    )

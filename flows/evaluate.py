@@ -1,0 +1,68 @@
+"""The flow `evaluate`: one checkpoint on one dataset, from folder to published metrics.
+
+Order and names only; each stage is a task of its own room.
+"""
+
+from datetime import UTC, datetime
+from typing import cast
+
+from prefect import flow
+from prefect.futures import PrefectFuture, wait
+from prefect.utilities.annotations import quote
+
+from infra.checkpoints.pins import release_pin, verify_pin
+from infra.store import open_store
+from schemas.config import EvaluationConfig, check_launchable
+from schemas.inference import WorkerResult
+from schemas.summary import RunSummary
+from tasks.checkpoint.task import resolve_checkpoint_task
+from tasks.grading.task import grade_task
+from tasks.inference.session import RunSession
+from tasks.inference.task import merge_samples_task, plan_run_task, run_inference_task
+from tasks.metrics.task import aggregate_metrics_task
+from tasks.report.task import publish_task
+from tasks.validation_set.loading import ValidationSet
+from tasks.validation_set.task import load_validation_set_task
+
+
+@flow(name="evaluate", description="Evaluate one checkpoint on one dataset")
+def evaluate(config: EvaluationConfig) -> RunSummary:
+    """Evaluate `config.actor.path` on `config.valid_dataset` and publish samples and metrics.
+
+    Raises:
+        UserInputError: the input is wrong; nothing was launched.
+        MilepostError: the run failed; the same call resumes it.
+    """
+    check_launchable(config)
+    open_store(config.cluster.fileroot).check_writable()
+    checkpoint = resolve_checkpoint_task(config)
+    try:
+        validation_set = load_validation_set_task(config, checkpoint.report, checkpoint.folder)
+        # quoted, or Prefect would walk through every prompt in search of futures
+        quoted = cast("ValidationSet", quote(validation_set))
+        with plan_run_task(config, checkpoint, quoted, now=datetime.now(UTC)) as session:
+            _generate_and_grade(config, session)
+            verify_pin(checkpoint.pin)
+            certificate = merge_samples_task(session)
+            aggregate_metrics_task(session.run, config.metrics)
+            return publish_task(config, session, certificate)
+    finally:
+        release_pin(checkpoint.pin)
+
+
+def _generate_and_grade(config: EvaluationConfig, session: RunSession) -> None:
+    """Run every replica; grade what they journal while they run."""
+    replicas: list[PrefectFuture[WorkerResult]] = [
+        run_inference_task.with_options(task_run_name=f"run-inference-{spec.replica}").submit(
+            spec, session, setup_timeout_s=config.rollout.setup_timeout
+        )
+        for spec in session.specs
+    ]
+    try:
+        grade_task(
+            session, config.grading, is_generating=lambda: not all(replica.state.is_final() for replica in replicas)
+        )
+    finally:
+        session.stopping.set()
+        wait(list(replicas))
+    session.record_results([replica.result() for replica in replicas])

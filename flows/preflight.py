@@ -1,0 +1,27 @@
+"""Everything about the input that can be refused in seconds, before Prefect is even imported."""
+
+from pathlib import Path
+
+from infra.store import open_store
+from schemas.config import EvaluationConfig, check_launchable
+from tasks.checkpoint.resolution import inspect_source
+from tasks.validation_set.loading import load_validation_set
+
+
+def check_inputs(config: EvaluationConfig) -> None:
+    """Look at launcher, store, checkpoint, tokenizer and dataset.
+
+    Raises:
+        UserInputError: one of them cannot be used; nothing was launched.
+    """
+    check_launchable(config)
+    open_store(config.cluster.fileroot).check_writable()
+    inspected = inspect_source(
+        config.actor.path,
+        fileroot=Path(config.cluster.fileroot),
+        tokenizer_path=config.tokenizer_path,
+        allow_pickle_weights=config.engine.allow_pickle_weights,
+    )
+    if inspected is not None:
+        report, tokenizer_folder = inspected
+        load_validation_set(config, report, tokenizer_folder)

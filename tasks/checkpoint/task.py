@@ -1,0 +1,22 @@
+"""resolve-checkpoint for Prefect."""
+
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from schemas.config import EvaluationConfig
+from tasks.checkpoint.resolution import ResolvedCheckpoint, resolve_checkpoint
+
+
+def resolve(config: EvaluationConfig) -> ResolvedCheckpoint:
+    """Inspect, pin and identify the checkpoint that `config` names."""
+    return resolve_checkpoint(
+        config.actor.path,
+        fileroot=Path(config.cluster.fileroot),
+        tokenizer_path=config.tokenizer_path,
+        allow_pickle_weights=config.engine.allow_pickle_weights,
+    )
+
+
+resolve_checkpoint_task = task(name="resolve-checkpoint", cache_policy=NO_CACHE)(resolve)

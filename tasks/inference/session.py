@@ -1,0 +1,246 @@
+"""One attempt at a run, from taking it up to letting it go.
+
+Owns the run's folder while it lives: state, plan, prompts and the work of each replica. Whatever ends it is written
+into run.json, and the same command takes the run up again unless it was published.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import pyarrow as pa
+
+from infra.atomic import write_table_atomically, write_text_atomically
+from infra.launchers.base import Launcher, Placement
+from infra.launchers.local import LocalLauncher
+from infra.provenance import describe_differences
+from infra.run_directory import RunDirectory, RunLock, create_run, find_resumable
+from schemas.config import EvaluationConfig, config_digest, config_to_yaml
+from schemas.inference import EngineSpec, Plan, WorkerResult, WorkerSpec
+from schemas.provenance import Provenance
+from schemas.run import Attempt, RunIdentity, RunState
+from schemas.states import RunStatus
+from tasks.inference.journal import finished_samples
+from tasks.inference.planning import divide_work
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaSettings(NamedTuple):
+    """How the replicas of an attempt are laid out."""
+
+    model_path: Path
+    """The pinned checkpoint."""
+    batch_size: int
+    """Most sequences at once, of each replica."""
+    engine_python: Path
+    """Interpreter of the engine environment."""
+    placements: tuple[Placement, ...]
+    """Devices and cores, one per replica."""
+
+
+class RunSession:
+    """The right to work on a run, with what its stages need. A context manager: leaving it records how it ended."""
+
+    def __init__(self, run: RunDirectory, lock: RunLock, plan: Plan, state: RunState) -> None:
+        """Take over a locked run folder; the plan is already in it."""
+        self.run = run
+        self.plan = plan
+        self.specs: tuple[WorkerSpec, ...] = ()
+        self.num_resumed = 0
+        self.launcher: Launcher = LocalLauncher()
+        self.settings: ReplicaSettings | None = None
+        self.stopping = threading.Event()
+        self._lock = lock
+        self._state = state
+        self._started = time.monotonic()
+
+    @property
+    def state(self) -> RunState:
+        """What run.json says."""
+        return self._state
+
+    @property
+    def attempt(self) -> int:
+        """Number of this attempt, from 1."""
+        return len(self._state.attempts)
+
+    @property
+    def identity(self) -> RunIdentity:
+        """The columns that name the run in every table."""
+        return RunIdentity(
+            run_id=self.run.run_id,
+            experiment_name=self._state.experiment_name,
+            trial_name=self._state.trial_name,
+            checkpoint=self._state.checkpoint,
+            weight_digest=self.plan.weight_digest,
+            global_step=self._state.global_step,
+            dataset=self.plan.dataset,
+            dataset_version=self.plan.dataset_version,
+        )
+
+    def start_attempt(self, config: EvaluationConfig, settings: ReplicaSettings, provenance: Provenance) -> None:
+        """Divide what earlier attempts left among the replicas, and write each one's work.
+
+        Raises:
+            StoreError: the run folder cannot be written.
+        """
+        attempt = Attempt(
+            number=self.attempt + 1,
+            started_at=datetime.now(UTC),
+            num_replicas=len(settings.placements),
+            batch_size=settings.batch_size,
+            config_digest=config_digest(config),
+            provenance=provenance,
+        )
+        self.settings = settings
+        write_text_atomically(self.run.config_path, config_to_yaml(config))
+        self._name_differences(attempt)
+        self._update(status=RunStatus.RUNNING, error=None, attempts=(*self._state.attempts, attempt))
+        done = finished_samples(self.run.replica_dirs())
+        self.num_resumed = len(done)
+        if done:
+            logger.info("run %s goes on: %d of %d samples are there", self.run.run_id, len(done), self.plan.num_planned)
+        work = divide_work(self.plan, done, len(settings.placements))
+        self.specs = tuple(
+            self._prepare_replica(config, settings, replica, rows) for replica, rows in enumerate(work) if rows.num_rows
+        )
+
+    def record_results(self, results: Sequence[WorkerResult]) -> None:
+        """Keep what the workers saw of their engines."""
+        *earlier, current = self._state.attempts
+        current = current.model_copy(
+            update={
+                "engine_facts": tuple(result.facts for result in results if result.facts is not None),
+                "engine_s": sum(result.generate_s or 0.0 for result in results),
+            }
+        )
+        self._update(attempts=(*earlier, current))
+
+    def complete(self) -> None:
+        """Record that the run is published."""
+        self._end(RunStatus.COMPLETED, None)
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since this attempt was taken up."""
+        return time.monotonic() - self._started
+
+    @contextmanager
+    def failure_recorded(self) -> Generator[None]:
+        """Let the run go, with the reason in run.json, if the block raises."""
+        try:
+            yield
+        except BaseException as exc:
+            self.__exit__(type(exc), exc, exc.__traceback__)
+            raise
+
+    def __enter__(self) -> Self:
+        """Return the session itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the run go; what was not completed stays resumable."""
+        try:
+            if self._state.status is RunStatus.RUNNING:
+                self._end(RunStatus.FAILED, "interrupted" if error is None else f"{type(error).__name__}: {error}")
+        finally:
+            self._lock.release()
+
+    def _name_differences(self, attempt: Attempt) -> None:
+        """Say what this attempt changes against the one before: the run will mix samples of both."""
+        if not self._state.attempts:
+            return
+        before = self._state.attempts[-1]
+        found = list(describe_differences(before.provenance, attempt.provenance))
+        found += [
+            f"{name} {getattr(before, name)} -> {getattr(attempt, name)}"
+            for name in ("num_replicas", "batch_size", "config_digest")
+            if getattr(before, name) != getattr(attempt, name)
+        ]
+        for difference in found:
+            logger.warning("run %s goes on with a difference: %s", self.run.run_id, difference)
+        known = self._state.differences
+        self._update(differences=(*known, *(text for text in found if text not in known)))
+
+    def _end(self, status: RunStatus, error: str | None) -> None:
+        attempts = self._state.attempts
+        last = attempts[-1:] and (attempts[-1].model_copy(update={"wall_s": self.wall_s}),)
+        finished_at = datetime.now(UTC) if status is RunStatus.COMPLETED else None
+        self._update(status=status, error=error, finished_at=finished_at, attempts=(*attempts[:-1], *last))
+
+    def _update(self, **changes: object) -> None:
+        self._state = self._state.model_copy(update=changes)
+        self.run.write_state(self._state)
+
+    def _prepare_replica(
+        self, config: EvaluationConfig, settings: ReplicaSettings, replica: int, rows: pa.Table
+    ) -> WorkerSpec:
+        folder = self.run.replica_dir(self.attempt, replica)
+        folder.mkdir(parents=True)
+        write_table_atomically(folder / "work.parquet", rows)
+        backend = config.backend
+        placement = settings.placements[replica]
+        return WorkerSpec(
+            run_id=self.run.run_id,
+            replica=replica,
+            attempt=self.attempt,
+            engine=EngineSpec(
+                engine=self.plan.engine,
+                model_path=settings.model_path,
+                dtype=self.plan.dtype,
+                max_model_len=self.plan.max_model_len,
+                batch_size=settings.batch_size,
+                tensor_parallel=backend.tensor_parallel,
+                pipeline_parallel=backend.pipeline_parallel,
+                memory_ratio=config.memory_ratio,
+                trust_remote_code=config.engine.trust_remote_code,
+                seed=config.seed,
+            ),
+            sampling=self.plan.sampling,
+            seed=self.plan.seed,
+            prompts_path=self.run.prompts_path,
+            work_path=folder / "work.parquet",
+            output_dir=folder,
+            num_threads=None if placement.num_gpus else placement.num_cpus,
+        )
+
+
+def open_session(
+    config: EvaluationConfig, plan: Plan, prompts: pa.Table, *, global_step: int | None, now: datetime
+) -> RunSession:
+    """Return the unfinished run of this plan, else a new one, locked for this process.
+
+    `prompts` is PROMPT_SCHEMA, refused items included.
+
+    Raises:
+        StoreError: the run folder cannot be made or read.
+    """
+    fileroot = Path(config.cluster.fileroot).expanduser().absolute()
+    found = find_resumable(fileroot, plan.plan_key, config.experiment_name, config.trial_name)
+    if found is not None:
+        run, lock = found
+        return RunSession(run, lock, plan, run.read_state())
+    run, lock = create_run(fileroot, plan.plan_key, now)
+    write_table_atomically(run.prompts_path, prompts)
+    write_text_atomically(run.plan_path, plan.model_dump_json() + "\n")
+    state = RunState(
+        run_id=run.run_id,
+        plan_key=plan.plan_key,
+        experiment_name=config.experiment_name,
+        trial_name=config.trial_name,
+        checkpoint=config.actor.path,
+        global_step=global_step,
+        status=RunStatus.RUNNING,
+        started_at=now,
+    )
+    run.write_state(state)
+    return RunSession(run, lock, plan, state)

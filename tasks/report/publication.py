@@ -1,0 +1,96 @@
+"""Publish a run: its row in `runs`, its tables in the store, and the summary for whoever started it."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from infra.store import Store, open_store
+from schemas.config import EvaluationConfig, config_digest, config_to_yaml
+from schemas.summary import MetricValue, RunSummary
+from schemas.tables import RUNS
+from tasks.inference.merge import MergeCertificate
+from tasks.inference.session import RunSession
+
+
+def publish_run(config: EvaluationConfig, session: RunSession, certificate: MergeCertificate) -> RunSummary:
+    """Put runs, samples and metrics of a run into the store and return its summary.
+
+    Raises:
+        StoreError: the store refuses; the same command publishes it again.
+    """
+    store = open_store(config.cluster.fileroot)
+    metrics = tuple(
+        MetricValue.model_validate({name: row[name] for name in MetricValue.model_fields})
+        for row in pq.read_table(session.run.metrics_path).to_pylist()
+    )
+    tables = {
+        "runs": _runs_table(config, session, certificate),
+        "samples": session.run.samples_path,
+        "metrics": session.run.metrics_path,
+    }
+    store.publish(session.run.run_id, config.experiment_name, tables)
+    session.complete()
+    return _summarise(session, store, metrics)
+
+
+def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ...]) -> RunSummary:
+    whole = next(row for row in metrics if row.subset == "all")
+    identity = session.identity.model_dump()
+    return RunSummary(
+        **identity,
+        run_dir=session.run.path,
+        store=store.root,
+        metrics=metrics,
+        num_planned=whole.num_planned,
+        num_scored=whole.num_scored,
+        num_failed=whole.num_failed,
+        num_attempts=session.attempt,
+        num_resumed=session.num_resumed,
+        wall_s=session.wall_s,
+        engine_s=sum(attempt.engine_s for attempt in session.state.attempts),
+        differences=session.state.differences,
+    )
+
+
+def _runs_table(config: EvaluationConfig, session: RunSession, certificate: MergeCertificate) -> pa.Table:
+    state, plan = session.state, session.plan
+    provenance = state.attempts[-1].provenance
+    facts = [fact for attempt in state.attempts for fact in attempt.engine_facts]
+    scored = _count_scored(session)
+    row = session.identity.model_dump() | {
+        "plan_key": plan.plan_key,
+        "started_at": state.started_at,
+        "finished_at": datetime.now(UTC),
+        "wall_s": session.wall_s + sum(attempt.wall_s or 0.0 for attempt in state.attempts[:-1]),
+        "engine_s": sum(attempt.engine_s for attempt in state.attempts),
+        "num_attempts": session.attempt,
+        "num_replicas": state.attempts[-1].num_replicas,
+        "num_planned": plan.num_planned,
+        "num_scored": scored,
+        "num_failed": plan.num_planned - scored,
+        "num_prompt_tokens": certificate.num_prompt_tokens,
+        "num_completion_tokens": certificate.num_completion_tokens,
+        "tokenizer_digest": plan.tokenizer_digest,
+        "chat_template_digest": plan.chat_template_digest,
+        "config_digest": config_digest(config),
+        "seed": plan.seed,
+        "n_samples": plan.n_samples,
+        "engine": plan.engine,
+        "dtype": ", ".join(sorted({fact.dtype for fact in facts})) or None,
+        "device": ", ".join(sorted({fact.device for fact in facts})) or None,
+        "milepost_version": provenance.milepost_version,
+        "git_commit": provenance.git_commit,
+        "git_dirty": provenance.git_dirty,
+        "versions": list(provenance.versions().items()),
+        "differences": list(state.differences),
+        "config": config_to_yaml(config),
+    }
+    return pa.Table.from_pylist([row], schema=RUNS)
+
+
+def _count_scored(session: RunSession) -> int:
+    scores = pq.read_table(session.run.samples_path, columns=["score"]).column("score")
+    count: int = pc.count(scores, mode="only_valid").as_py()
+    return count

@@ -1,0 +1,33 @@
+"""publish for Prefect: the store, then what the run's page shows."""
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from schemas.config import EvaluationConfig
+from schemas.summary import RunSummary
+from tasks.inference.merge import MergeCertificate
+from tasks.inference.session import RunSession
+from tasks.report.metrics_table import tabulate_metrics
+from tasks.report.publication import publish_run
+
+
+def publish(config: EvaluationConfig, session: RunSession, certificate: MergeCertificate) -> RunSummary:
+    """Publish the run and show its metrics as an artifact."""
+    summary = publish_run(config, session, certificate)
+    table = tabulate_metrics(summary.metrics)
+    create_table_artifact(
+        [dict(zip(table.header, row, strict=True)) for row in table.rows],
+        key="metrics",
+        description=f"Metrics of run {summary.run_id}: value ± standard error",
+    )
+    create_markdown_artifact(
+        f"Run `{summary.run_id}`\n\n- samples: `{summary.store}/samples`\n- metrics: `{summary.store}/metrics`\n"
+        f"- logs: `{summary.run_dir}/logs`\n",
+        key="places",
+        description="Where the run's files are",
+    )
+    return summary
+
+
+publish_task = task(name="publish", cache_policy=NO_CACHE)(publish)
