@@ -1,0 +1,45 @@
+"""What only processes of this machine promise: their input ends with their launcher."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from infra.launchers.environment import clean_environment
+
+LAUNCHER = """
+import sys, time
+from pathlib import Path
+from infra.launchers.base import LaunchSpec, Placement
+from infra.launchers.local import LocalLauncher
+folder = Path(sys.argv[1])
+code = "import sys, pathlib; pathlib.Path('up').write_text('x'); sys.stdin.read(); pathlib.Path('over').write_text('x')"
+LocalLauncher().submit(LaunchSpec(key="job", argv=(sys.executable, "-c", code), cwd=folder, log_path=folder / "log",
+                                  placement=Placement(num_gpus=0, num_cpus=1)))
+time.sleep(60)
+"""
+
+
+def test_a_job_reads_the_end_of_its_input_when_its_launcher_is_killed(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[4])}
+    with subprocess.Popen([sys.executable, "-c", LAUNCHER, str(tmp_path)], env=env) as launcher:
+        wait_for(tmp_path / "up")
+        time.sleep(0.2)
+        assert not (tmp_path / "over").exists()
+        launcher.send_signal(signal.SIGKILL)
+    wait_for(tmp_path / "over")
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path.name} did not appear"
+        time.sleep(0.01)
+
+
+def test_the_clean_environment_keeps_what_names_no_job() -> None:
+    kept = {"PATH": "/bin", "HOME": "/", "RANKING": "1", "HF_HOME": "/cache", "LD_LIBRARY_PATH": "/lib"}
+    foreign = {"SLURM_STEP_ID": "1", "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "x", "VIRTUAL_ENV": "/venv"}
+    assert clean_environment(kept | foreign) == kept

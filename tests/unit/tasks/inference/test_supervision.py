@@ -1,0 +1,207 @@
+"""How a worker ended is told by what it left: a result, an exit code, a signal, or nothing in time."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from infra.launchers.base import Placement
+from infra.launchers.local import LocalLauncher
+from schemas.errors import EngineError, EngineOutOfMemoryError, SetupError, WorkerError
+from schemas.inference import EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
+from schemas.progress import ReplicaProgress
+from schemas.states import WorkerOutcome, WorkerPhase
+from tasks.inference.progress import ProgressMeter
+from tasks.inference.supervision import ReplicaLaunch, log_tail, run_replica
+from tasks.inference.worker_files import EXIT_CODES, read_spec
+
+
+def worker_spec(folder: Path) -> WorkerSpec:
+    folder.mkdir(exist_ok=True)
+    return WorkerSpec(
+        run_id="run",
+        replica=3,
+        attempt=2,
+        engine=EngineSpec(
+            engine="vllm", model_path=folder, dtype="auto", max_model_len=64, batch_size=48, memory_ratio=0.6, seed=0
+        ),
+        sampling=SamplingSpec(temperature=0.0, top_p=1.0, top_k=-1, max_new_tokens=321, eos_token_ids=(2,)),
+        seed=0,
+        prompts_path=folder / "prompts.parquet",
+        work_path=folder / "work.parquet",
+        output_dir=folder,
+    )
+
+
+class Bench:
+    """Runs a replica whose interpreter is a script: it gets the worker's arguments and does what the test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.spec = worker_spec(folder / "it's a $(folder)")
+        self.log_path = folder / "logs" / "replica.log"
+        self._program = folder / "python"
+        self.launcher = LocalLauncher(grace_s=1.0)
+        self.progress: list[ReplicaProgress] = []
+
+    def run(self, code: str, *, setup_timeout_s: float = 60.0) -> WorkerResult:
+        prelude = "import json, os, pathlib, sys, time\nfolder = pathlib.Path(sys.argv[-2]).parent\n"
+        self._program.write_text(f"#!{sys.executable}\n{prelude}{code}\n")
+        self._program.chmod(0o755)
+        launch = ReplicaLaunch(
+            engine_python=self._program,
+            placement=Placement(num_gpus=0, num_cpus=1),
+            log_path=self.log_path,
+            setup_timeout_s=setup_timeout_s,
+            poll_interval_s=0.05,
+        )
+        return run_replica(self.spec, self.launcher, launch, on_progress=self.tell)
+
+    def tell(self, progress: ReplicaProgress) -> None:
+        self.progress.append(progress)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def leave(outcome: WorkerOutcome, message: str = "") -> str:
+    result = WorkerResult(outcome=outcome, message=message, num_done=5)
+    return f"(folder / 'result.json').write_text({result.model_dump_json()!r}); os._exit({EXIT_CODES[outcome]})"
+
+
+def beat(phase: WorkerPhase, num_done: int, now: float) -> str:
+    heartbeat = Heartbeat(phase=phase, pid=1, time=now, num_done=num_done, num_work=9, batch_size=48)
+    write = f"(folder / 'new').write_text({heartbeat.model_dump_json()!r})"
+    return f"{write}; (folder / 'new').replace(folder / 'heartbeat.json')"
+
+
+def test_a_completed_worker_gives_its_result(bench: Bench) -> None:
+    assert bench.run(leave(WorkerOutcome.COMPLETED)).num_done == 5
+
+
+def test_the_worker_is_asked_for_with_a_spec_that_reads_back(bench: Bench) -> None:
+    code = "(folder / 'argv').write_text(json.dumps([sys.argv[1:], os.environ['PYTHONPATH']]))\n"
+    bench.run(code + leave(WorkerOutcome.COMPLETED))
+    argv = (bench.spec.output_dir / "argv").read_text()
+    assert '"-P", "-m", "tasks.inference.worker"' in argv
+    assert '"--stop-on-stdin-eof"' in argv
+    assert read_spec(bench.spec.output_dir / "spec.json") == bench.spec
+
+
+def test_want_of_memory_names_what_to_lower_and_what_the_engine_said(bench: Bench) -> None:
+    with pytest.raises(EngineOutOfMemoryError) as caught:
+        bench.run(leave(WorkerOutcome.OUT_OF_MEMORY, "the engine's words"))
+    for part in ("replica 3", "batch size 48", "321", "0.6", "lower", "the engine's words", str(bench.log_path)):
+        assert part in str(caught.value)
+
+
+def test_an_exit_code_alone_tells_of_want_of_memory(bench: Bench) -> None:
+    with pytest.raises(EngineOutOfMemoryError):
+        bench.run(f"os._exit({EXIT_CODES[WorkerOutcome.OUT_OF_MEMORY]})")
+
+
+def test_a_failed_worker_is_an_engine_error_with_message_and_log(bench: Bench) -> None:
+    with pytest.raises(EngineError, match="a bug") as caught:
+        bench.run(leave(WorkerOutcome.FAILED, "a bug"))
+    assert str(bench.log_path) in str(caught.value)
+
+
+def test_a_cancelled_worker_is_a_worker_error(bench: Bench) -> None:
+    with pytest.raises(WorkerError, match="cancelled"):
+        bench.run(leave(WorkerOutcome.CANCELLED, "received SIGTERM"))
+
+
+def test_a_killed_worker_is_told_with_signal_and_last_words(bench: Bench) -> None:
+    with pytest.raises(WorkerError, match=r"SIGKILL.*memory") as caught:
+        bench.run("print('last words', flush=True); os.kill(os.getpid(), 9)")
+    assert "last words" in str(caught.value)
+
+
+def test_an_exit_without_result_is_told_with_its_code_and_log(bench: Bench) -> None:
+    with pytest.raises(WorkerError, match=r"exit code 1.*\n(.*\n)*.*NameError"):
+        bench.run("undefined_name")
+
+
+def test_a_result_wins_over_a_bad_end(bench: Bench) -> None:
+    code = leave(WorkerOutcome.COMPLETED).replace("os._exit(0)", "os.kill(os.getpid(), 11)")
+    assert bench.run(code).outcome is WorkerOutcome.COMPLETED
+
+
+def test_a_worker_that_is_not_ready_in_time_is_ended(bench: Bench) -> None:
+    code = f"(folder / 'pid').write_text(str(os.getpid()))\n{beat(WorkerPhase.LOADING, 0, 10.0)}\ntime.sleep(60)"
+    with pytest.raises(WorkerError, match=r"not ready 2 s after its launch.*loading.*setup_timeout"):
+        bench.run(code, setup_timeout_s=2.0)
+    assert not psutil.pid_exists(int((bench.spec.output_dir / "pid").read_text()))
+
+
+def test_a_ready_worker_has_all_the_time_it_needs(bench: Bench) -> None:
+    code = f"{beat(WorkerPhase.GENERATING, 0, 10.0)}\ntime.sleep(2.5)\n"
+    assert bench.run(code + leave(WorkerOutcome.COMPLETED), setup_timeout_s=1.5).num_done == 5
+
+
+def test_progress_is_told_once_per_heartbeat(bench: Bench) -> None:
+    beats = [(WorkerPhase.LOADING, 0, 1.0), (WorkerPhase.GENERATING, 0, 2.0), (WorkerPhase.GENERATING, 6, 5.0)]
+    code = "\n".join(f"{beat(*each)}\ntime.sleep(0.5)" for each in beats)
+    bench.run(f"{code}\n{leave(WorkerOutcome.COMPLETED)}")
+    assert [(each.phase, each.num_done) for each in bench.progress] == [(phase, done) for phase, done, _ in beats]
+    assert bench.progress[-1].samples_per_s == pytest.approx(2.0)
+    assert bench.progress[-1].left_s == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_whatever_ends_the_controller_ends_the_worker(bench: Bench, error: type[BaseException]) -> None:
+    def fail(progress: ReplicaProgress) -> None:
+        raise error
+
+    bench.tell = fail  # type: ignore[method-assign]
+    code = f"(folder / 'pid').write_text(str(os.getpid()))\n{beat(WorkerPhase.GENERATING, 0, 10.0)}\ntime.sleep(60)"
+    began = time.monotonic()
+    with pytest.raises(error):
+        bench.run(code)
+    assert not psutil.pid_exists(int((bench.spec.output_dir / "pid").read_text()))
+    assert time.monotonic() - began < 30
+
+
+def test_an_interpreter_that_is_absent_is_a_setup_error(bench: Bench) -> None:
+    launch = ReplicaLaunch(
+        engine_python=Path("/absent/python"),
+        placement=Placement(num_gpus=0, num_cpus=1),
+        log_path=bench.log_path,
+        setup_timeout_s=1.0,
+    )
+    with pytest.raises(SetupError, match="/absent/python"):
+        run_replica(bench.spec, bench.launcher, launch)
+
+
+def test_the_tail_of_a_log_is_its_last_lines_and_readable_whatever_it_holds(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert "cannot be read" in log_tail(log)
+    log.write_bytes(b"")
+    assert "empty" in log_tail(log)
+    log.write_bytes(b"".join(b"line %d \xff\n" % number for number in range(10_000)))
+    lines = log_tail(log).split("\n")
+    assert len(lines) == 15
+    assert lines[-1].startswith("    line 9999")
+
+
+def test_the_pace_counts_from_the_start_of_generation() -> None:
+    meter = ProgressMeter(1)
+    spent_loading = Heartbeat(phase=WorkerPhase.LOADING, pid=1, time=0.0, num_work=100)
+    start = Heartbeat(phase=WorkerPhase.GENERATING, pid=1, time=50.0, num_work=100)
+    later = start.model_copy(update={"time": 60.0, "num_done": 40, "num_completion_tokens": 800})
+    assert meter.read(spent_loading).samples_per_s is None
+    assert meter.read(start).samples_per_s is None
+    told = meter.read(later)
+    assert (told.samples_per_s, told.tokens_per_s, told.left_s) == (4.0, 80.0, 15.0)
+
+
+def test_exit_codes_are_distinct_and_clear_of_those_with_a_meaning() -> None:
+    codes = list(EXIT_CODES.values())
+    assert len(set(codes)) == len(codes)
+    assert not {1, 2, 126, 127, *(128 + number for number in signal.valid_signals())} & set(codes)
+    assert EXIT_CODES[WorkerOutcome.COMPLETED] == os.EX_OK
