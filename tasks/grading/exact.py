@@ -124,7 +124,8 @@ def exact_value(text: str) -> ExactValue | None:
         text = text[: percent.start()]
     bare = _bare_value(text)
     if bare is None and not percent and (unit := _UNIT.search(text)) and not _NOT_A_UNIT.search(unit.group()):
-        bare = _bare_value(text[: unit.start()].rstrip())
+        stem = text[: unit.start()].rstrip()
+        bare = None if stem.endswith(".") else _bare_value(stem)  # "3. Count" numbers a step
     return None if bare is None else ExactValue(bare[0], is_percent=percent is not None, num_decimals=bare[1])
 
 

@@ -44,7 +44,7 @@ _NUMBER_TOKEN: Final = re.compile(
 _ARITHMETIC: Final = re.compile(r"[\d\s+\-*/().^]{1,200}|[+-]?\d{1,30},\d{1,30}")
 _ALTERNATIVE: Final = re.compile(r"\bor\s{1,8}$")
 _OPERATOR: Final = re.compile(r"\s*[-+*/=^(\\×÷]")
-_CHOICE_AT_START: Final = re.compile(r"\s*\(?([A-J])(?:\)|[.:,。，]|(?=[^\x00-\x7f])|\s|$)")
+_CHOICE_AT_START: Final = re.compile(r"\s*\(?([A-J](?:(?=[).:,。，\n]|[^\x00-\x7f])|$)|[B-HJ](?=\s))")
 _CHOICE_AT_END: Final = re.compile(r"(?:^|[\s(*])([A-HJ])[)*.\s]{0,4}$")
 _CHOICE_WORD: Final = re.compile(r"(?<![A-Za-z'’])\(?([A-HJ])\)?(?![A-Za-z'’])")
 _SPECIAL: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>(?:user)?|</s>")

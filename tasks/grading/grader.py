@@ -124,11 +124,10 @@ class Grader:
         ]
 
     def _ask(self, jobs: set[Job]) -> None:
-        """Have every job answered that no earlier chunk has; failures are asked again, they may pass."""
+        """Have every job answered that no earlier chunk has: one question, one verdict, whatever the order."""
         if len(self._replies) > _MAX_REMEMBERED:
             self._replies.clear()
-        failures = ("timeout", "crashed")
-        new = sorted(job for job in jobs if job not in self._replies or self._replies[job].outcome in failures)
+        new = sorted(job for job in jobs if job not in self._replies)
         if new:
             self._replies.update(zip(new, self._pool.run(new), strict=True))
 

@@ -48,10 +48,10 @@ _OPERATOR_NAME: Final = re.compile(r"\\operatorname\*?\s*\{\s*([A-Za-z]{1,12})\s
 _CONSTANT: Final = re.compile(r"\\(?:math(?:rm|it|bf)|text(?:rm|it)?)\s*\{\s*([ei])\s*\}")
 _FRACTION: Final = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _SIZING: Final = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle)(?![a-zA-Z])\.?")
-_NEGATIVE_SPACE: Final = re.compile(r"\\!\s*")
+_NEGATIVE_SPACE: Final = re.compile(r"(?<!\\)\\!\s*")
 _BRACED_COMMA: Final = re.compile(r"\s*\{\s*,\s*\}\s*")
 _SPACED_THOUSANDS: Final = re.compile(r"(?<![\d.,])\d{1,3}(?:\\[,;: ]\s?\d{3})+(?![\d])")
-_SPACE: Final = re.compile(r"\\(?:[,;:> ]|q?quad(?![a-zA-Z])|enspace(?![a-zA-Z])|thinspace(?![a-zA-Z]))|~")
+_SPACE: Final = re.compile(r"(?<!\\)\\(?:[,;:> ]|q?quad(?![a-zA-Z])|enspace(?![a-zA-Z])|thinspace(?![a-zA-Z]))|~")
 _DEGREE: Final = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degree(?![a-zA-Z])")
 _DOLLAR: Final = re.compile(r"\\?\$")
 _SCIENTIFIC: Final = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,6})(?![\w.])")
@@ -130,12 +130,12 @@ def simplify_markup(text: str) -> str:
     text = _SPECIAL_TOKEN.sub(" ", text.translate(_CHARACTERS))
     if not any(block in text for block in ("matrix", "array", "cases")):
         text = _DOUBLED_BACKSLASH.sub(r"\\", text)
-    text = unwrap(text)
+    text = _BRACED_COMMA.sub(",", unwrap(text))
     if "\\" in text:
         text = _OPERATOR_NAME.sub(r"\\\1 ", _CONSTANT.sub(r"{\1}", text))
         text = _FRACTION.sub(r"\\frac", _FONT.sub(r"\\text", text))
         text = _SIZING.sub("", text)
-        text = _SPACED_THOUSANDS.sub(_join_thousands, _BRACED_COMMA.sub(",", _NEGATIVE_SPACE.sub("", text)))
+        text = _SPACED_THOUSANDS.sub(_join_thousands, _NEGATIVE_SPACE.sub("", text))
         text = _DEGREE.sub("", _SPACE.sub(" ", text)).replace(r"\%", "%")
         for long_form, short_form in _RELATIONS:
             text = text.replace(long_form, short_form)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Final, Self
+from typing import IO, Final, Self
 
 from tasks.grading.jobs import Job, Reply, decode_reply, encode
 
@@ -36,7 +36,8 @@ class GradingPool:
         self._num_processes = num_processes or default_num_processes()
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the pool
+        self._stderr: IO[bytes] | None = None
+        self._last_words = ""
         self._lock = Lock()
 
     def __enter__(self) -> Self:
@@ -71,13 +72,14 @@ class GradingPool:
                 if self._run_once(jobs, replies):
                     break
                 self._stop()
-            reason = f"the grading supervisor ended {1 + _MAX_RESTARTS} times: {self._last_words()}"
+            reason = f"the grading supervisor ended {1 + _MAX_RESTARTS} times: {self._last_words}"
         return [Reply("crashed", reason=reason) if reply is None else reply for reply in replies]
 
     def _launch(self) -> "subprocess.Popen[bytes]":
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), environment.get("PYTHONPATH"))))
         arguments = ["--num-processes", str(self._num_processes), "--timeout-s", str(self._timeout_s)]
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the processes
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "tasks.grading.worker", *arguments],
             stdin=subprocess.PIPE,
@@ -137,9 +139,13 @@ class GradingPool:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if self._stderr is not None:
+            self._last_words = _read_last_line(self._stderr)
+            self._stderr.close()
 
-    def _last_words(self) -> str:
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - 2000))
-        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it left no message"
+
+def _read_last_line(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 2000))
+    lines = file.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it left no message"
