@@ -28,11 +28,12 @@ IntArray = npt.NDArray[np.int64]
 _SORT_KEY: Final = ("item_id", "repeat")
 _PLACE: Final = "__place__"
 _GROUP_ROWS: Final = 8_192
-"""Rows of a row group: 32 MB of prompts and completions of 4 kB, the most that is held at a time."""
+"""Rows of a row group and of a batch: 32 MB of prompts and completions of 4 kB."""
 _GROUP_BYTES: Final = 64 * 2**20
 """A stream's row group ends earlier when its rows are this large together."""
-_MAX_BUCKETS: Final = 400
-"""Open files while sorting; well below the usual limit of 1,024."""
+_MAX_BUCKETS: Final = 32
+"""Buckets while sorting. Each batch is dealt into all of them, so their number must not grow with the rows; a million
+rows make buckets of 31,250, of which one is held at a time."""
 
 
 def write_table_file(path: Path, source: TableSource, schema: pa.Schema) -> int:
@@ -120,7 +121,7 @@ def _write_sorted(
             with pa.OSFile(str(name), "rb") as file, pa.ipc.open_stream(file) as reader:
                 bucket = reader.read_all()
             places = bucket.column(_PLACE).to_numpy()
-            writer.write_table(bucket.drop_columns(_PLACE).take(np.argsort(places)))
+            writer.write_table(bucket.drop_columns(_PLACE).take(np.argsort(places)), row_group_size=_GROUP_ROWS)
             name.unlink()
     finally:
         for name in names:
@@ -131,16 +132,17 @@ def _write_sorted(
 def _deal(batches: Iterator[pa.Table], names: list[Path], schema: pa.Schema, rank: IntArray, bucket_rows: int) -> None:
     """Write each row to the bucket that its rank falls into, its rank beside it."""
     bucket_schema = schema.append(pa.field(_PLACE, pa.int64()))
+    # Text shrinks to a third at the speed of the disk: the buckets stand beside the file until it is written.
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
     with ExitStack() as stack:
         files = [stack.enter_context(pa.OSFile(str(name), "wb")) for name in names]
-        writers = [stack.enter_context(pa.ipc.new_stream(file, bucket_schema)) for file in files]
+        writers = [stack.enter_context(pa.ipc.new_stream(file, bucket_schema, options=options)) for file in files]
         start = 0
         for batch in batches:
             places = rank[start : start + batch.num_rows]
             start += batch.num_rows
-            rows = conform(batch, schema).append_column(bucket_schema.field(_PLACE), pa.array(places))
-            bucket = places // bucket_rows
-            order = np.argsort(bucket, kind="stable")
-            cuts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
-            for first, end in pairwise([*cuts.tolist(), len(order)]):
-                writers[int(bucket[order[first]])].write_table(rows.take(order[first:end]))
+            order = np.argsort(places)
+            bucket = places[order] // bucket_rows
+            rows = conform(batch, schema).append_column(bucket_schema.field(_PLACE), pa.array(places)).take(order)
+            for first, end in pairwise([*np.flatnonzero(np.diff(bucket, prepend=-1)).tolist(), len(order)]):
+                writers[int(bucket[first])].write_table(rows.slice(first, end - first))
