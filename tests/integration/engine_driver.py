@@ -73,7 +73,8 @@ def play(engine: Engine, part: Round) -> tuple[dict[str, Answer], float]:
         began = time.monotonic()
         for generation in engine.step():
             fields = asdict(generation)
-            answers[fields.pop("request_id")] = Answer(**fields)
+            request_id = fields.pop("request_id")
+            answers[request_id] = Answer(**fields)
         longest = max(longest, time.monotonic() - began)
     return answers, longest
 

@@ -24,10 +24,14 @@ pytestmark = pytest.mark.needs_engine
 ENGINES: tuple[EngineName, ...] = ("vllm", "transformers")
 QUESTIONS = ("What is 2 + 2?", "Name three colours.", "Count from 1 to 9.", "Who wrote Hamlet?", "Say hello.")
 MAX_MODEL_LEN = 192
+STOP = "er of wa"
+"""Inside what the model says of counting, and across three of its tokens."""
+CUTS = range(4, 9)
+"""Completion lengths that end inside the characters of several tokens each."""
 
 
 def sampling(**changes: Any) -> SamplingSpec:
-    base = SamplingSpec(temperature=0.0, top_p=1.0, top_k=-1, max_new_tokens=16, eos_token_ids=(IM_END,))
+    base = SamplingSpec(temperature=0.0, top_p=1.0, top_k=-1, max_new_tokens=12, eos_token_ids=(IM_END,))
     return base.model_copy(update=changes)
 
 
@@ -55,16 +59,17 @@ def scenario(engine: EngineName) -> Scenario:
     rounds = (
         Round(name="greedy", sampling=sampling(), prompts=prompts()),
         Round(name="greedy in another order", sampling=sampling(), prompts=prompts(QUESTIONS[::-1])),
-        Round(name="hot", sampling=hot, prompts=repeats(QUESTIONS[1], 6)),
+        Round(name="hot", sampling=hot, prompts=repeats(QUESTIONS[1], 4)),
         Round(name="hot alone", sampling=hot, prompts=repeats(QUESTIONS[1], 2)[1:]),
         Round(name="hot among others", sampling=hot, prompts=prompts(seed=5)[2:] + repeats(QUESTIONS[1], 2)[1:]),
         Round(name="top 1", sampling=sampling(temperature=1.0, top_k=1), prompts=prompts(seed=9)),
         Round(name="tiny nucleus", sampling=sampling(temperature=1.0, top_p=1e-6), prompts=prompts(seed=9)),
-        Round(name="stop", sampling=sampling(stop=("5",), max_new_tokens=32), prompts=prompts(QUESTIONS[2:3])),
-        Round(name="long enough", sampling=sampling(max_new_tokens=80), prompts=prompts(QUESTIONS[:1])),
-        Round(name="at least", sampling=sampling(max_new_tokens=80, min_new_tokens=40), prompts=prompts(QUESTIONS[:1])),
+        Round(name="no stop", sampling=sampling(max_new_tokens=24), prompts=prompts(QUESTIONS[2:3])),
+        Round(name="stop", sampling=sampling(stop=("!!", STOP), max_new_tokens=24), prompts=prompts(QUESTIONS[2:3])),
+        Round(name="long enough", sampling=sampling(max_new_tokens=40), prompts=prompts(QUESTIONS[:1])),
+        Round(name="at least", sampling=sampling(max_new_tokens=40, min_new_tokens=30), prompts=prompts(QUESTIONS[:1])),
         Round(name="unicode", sampling=sampling(max_new_tokens=24), prompts=emoji),
-        *(Round(name=f"cut {n}", sampling=sampling(max_new_tokens=n), prompts=emoji) for n in range(1, 9)),
+        *(Round(name=f"cut {n}", sampling=sampling(max_new_tokens=n), prompts=emoji) for n in CUTS),
         Round(name="bad", sampling=sampling(max_new_tokens=4), prompts=bad),
     )
     return Scenario(engine=spec, num_threads=1, rounds=rounds)
@@ -73,7 +78,7 @@ def scenario(engine: EngineName) -> Scenario:
 @pytest.fixture(scope="session")
 def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[EngineName], Answers]:
     """Return the answers of an engine; each engine is loaded once per test session."""
-    known: dict[EngineName, Answers] = {}
+    known: dict[EngineName, Answers | str] = {}
 
     def play(engine: EngineName) -> Answers:
         require_engine()
@@ -84,9 +89,11 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[EngineName], Ans
             done = subprocess.run(
                 command, cwd=folder, env=engine_process_environment(), capture_output=True, text=True, check=False
             )
-            assert done.returncode == 0, done.stderr[-4000:]
-            known[engine] = Answers.model_validate_json((folder / "answers.json").read_bytes())
-        return known[engine]
+            answers = folder / "answers.json"
+            known[engine] = Answers.model_validate_json(answers.read_bytes()) if answers.exists() else done.stderr
+        found = known[engine]
+        assert isinstance(found, Answers), found[-4000:]
+        return found
 
     return play
 
@@ -122,7 +129,7 @@ def test_a_seed_decides_its_sample_whatever_shares_the_batch(answers: Answers) -
 
 
 def test_repeats_with_seeds_of_their_own_differ_at_temperature_one(answers: Answers) -> None:
-    assert len({answer.token_ids for answer in answers.rounds["hot"].values()}) == 6
+    assert len({answer.token_ids for answer in answers.rounds["hot"].values()}) == 4
 
 
 @pytest.mark.parametrize("name", ["top 1", "tiny nucleus"])
@@ -131,10 +138,11 @@ def test_sampling_among_one_candidate_is_greedy(answers: Answers, name: str) -> 
 
 
 def test_a_stop_string_ends_the_text_and_is_not_part_of_it(answers: Answers) -> None:
-    answer = only(answers, "stop")
+    answer, unstopped = only(answers, "stop"), only(answers, "no stop")
     assert answer.finish_reason == "stop"
-    assert answer.text.rstrip().endswith(("4", "4,", "-", "."))
-    assert "5" not in answer.text
+    assert answer.text == unstopped.text[: unstopped.text.index(STOP)]
+    assert answer.token_ids == unstopped.token_ids[: len(answer.token_ids)]
+    assert len(answer.token_ids) < len(unstopped.token_ids)
 
 
 def test_an_eos_token_ends_with_stop_and_is_counted(answers: Answers) -> None:
@@ -145,21 +153,22 @@ def test_an_eos_token_ends_with_stop_and_is_counted(answers: Answers) -> None:
 
 
 def test_min_new_tokens_holds_the_end_back(answers: Answers) -> None:
-    assert len(only(answers, "long enough").token_ids) < 40 <= len(only(answers, "at least").token_ids)
+    assert len(only(answers, "long enough").token_ids) < 30 <= len(only(answers, "at least").token_ids)
 
 
 def test_the_length_limit_ends_with_length(answers: Answers) -> None:
     answer = answers.rounds["greedy"]["Name three colours."]
-    assert (answer.finish_reason, len(answer.token_ids)) == ("length", 16)
+    assert (answer.finish_reason, len(answer.token_ids)) == ("length", 12)
 
 
 def test_text_is_whole_characters_only(answers: Answers) -> None:
     whole = only(answers, "unicode")
     assert any(ord(character) > 0x2000 for character in whole.text), whole.text
-    for name in ("unicode", *(f"cut {n}" for n in range(1, 9))):
+    for name in ("unicode", *(f"cut {n}" for n in CUTS)):
         answer = only(answers, name)
         assert "\ufffd" not in answer.text
         assert answer.text == decode(answer.token_ids).rstrip("\ufffd")
+    assert any("\ufffd" in decode(only(answers, f"cut {n}").token_ids) for n in CUTS), "no cut met a character"
 
 
 def test_a_refused_request_names_its_numbers_and_harms_no_other(answers: Answers) -> None:

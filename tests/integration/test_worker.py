@@ -1,0 +1,240 @@
+"""A real worker on the real model: all work done once, nothing lost or left behind when it or its controller dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from infra.launchers.local import LocalLauncher
+from infra.launchers.placement import plan_placement
+from schemas.errors import EngineError, EngineOutOfMemoryError, WorkerError
+from schemas.inference import EngineName, EngineSpec, SampleRecord, SamplingSpec, WorkerSpec
+from schemas.states import FinishReason, WorkerOutcome
+from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA
+from tasks.inference.identity import prompt_hash, sample_seed
+from tasks.inference.journal import JournalFollower, finished_samples, read_journal
+from tasks.inference.supervision import ReplicaLaunch, log_tail, run_replica
+from tasks.inference.worker_files import read_heartbeat
+from tests.integration.engine_environment import CHECKPOINT, ENGINE_PYTHON, IM_END, ROOT, chat_token_ids, require_engine
+
+pytestmark = pytest.mark.needs_engine
+
+PATIENCE_S = 400.0
+"""A loaded machine takes a minute to import vLLM."""
+
+
+@pytest.fixture(autouse=True)
+def _engine() -> None:
+    require_engine()
+
+
+def prepare(
+    folder: Path, engine: EngineName, *, num_items: int = 6, repeats: int = 2, tokens: int = 6, **changes: object
+) -> WorkerSpec:
+    """Write prompts and work for a worker in `folder`, the last item's prompt being too long."""
+    rows = [
+        {
+            "item_id": f"item-{number}",
+            "prompt_hash": prompt_hash(ids),
+            "prompt": "",
+            "token_ids": ids,
+            "gold": "",
+            "grader": "math",
+            "grader_data": "",
+            "subsets": [],
+        }
+        for number in range(num_items)
+        for ids in [chat_token_ids(f"Say {number}.") if number < num_items - 1 else [300] * 200]
+    ]
+    work = [{"item_id": f"item-{number}", "repeat": repeat} for number in range(num_items) for repeat in range(repeats)]
+    output = folder / "replica 0"
+    output.mkdir()
+    pq.write_table(pa.Table.from_pylist(rows, schema=PROMPT_SCHEMA), folder / "prompts.parquet")
+    pq.write_table(pa.Table.from_pylist(work, schema=WORK_SCHEMA), output / "work.parquet")
+    spec = EngineSpec(engine=engine, model_path=CHECKPOINT, dtype="float32", max_model_len=128, batch_size=4, seed=7)
+    return WorkerSpec(
+        run_id="run",
+        replica=0,
+        attempt=1,
+        engine=spec.model_copy(update=changes),
+        sampling=SamplingSpec(temperature=1.0, top_p=1.0, top_k=-1, max_new_tokens=tokens, eos_token_ids=(IM_END,)),
+        seed=7,
+        prompts_path=folder / "prompts.parquet",
+        work_path=output / "work.parquet",
+        output_dir=output,
+        num_threads=1,
+        heartbeat_interval_s=0.5,
+    )
+
+
+def launch(folder: Path) -> ReplicaLaunch:
+    (placement,) = plan_placement(1, 1, "cpu", cpu_ids=[0])
+    return ReplicaLaunch(
+        engine_python=ENGINE_PYTHON, placement=placement, log_path=folder / "log.txt", setup_timeout_s=PATIENCE_S
+    )
+
+
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_a_worker_makes_all_its_work_once_and_a_refused_request_is_a_record(tmp_path: Path, engine: EngineName) -> None:
+    spec = prepare(tmp_path, engine)
+    result = run_replica(spec, LocalLauncher(), launch(tmp_path))
+    records = list(read_journal(spec.output_dir))
+    assert sorted((each.item_id, each.repeat) for each in records) == sorted(
+        (f"item-{number}", repeat) for number in range(6) for repeat in range(2)
+    )
+    made = [each for each in records if each.item_id != "item-5"]
+    for each in made:
+        check_made(each)
+    refused = [each for each in records if each.item_id == "item-5"]
+    assert {(each.finish_reason, each.completion, each.num_completion_tokens) for each in refused} == {(None, "", 0)}
+    assert all("200" in (each.error or "") for each in refused)
+    assert result.outcome is WorkerOutcome.COMPLETED
+    assert result.num_done == 12
+    assert result.num_completion_tokens == sum(each.num_completion_tokens for each in records)
+    assert result.facts is not None
+    assert result.facts.dtype == "float32"
+    assert result.startup_s is not None
+    assert result.generate_s is not None
+    assert [path.name for path in (spec.output_dir / "segments").iterdir()] == ["00000.parquet"]
+
+
+def check_made(each: SampleRecord) -> None:
+    ids = chat_token_ids(f"Say {each.item_id[5:]}.")
+    assert (each.prompt_hash, each.num_prompt_tokens) == (prompt_hash(ids), len(ids))
+    assert each.seed == sample_seed(7, each.item_id, each.repeat)
+    assert each.finish_reason in FinishReason
+    assert 1 <= each.num_completion_tokens <= 6
+    assert each.mean_logprob is not None
+    assert each.error is None
+    assert (each.batch_size, each.replica, each.attempt) == (4, 0, 1)
+
+
+CONTROLLER = """
+import sys
+from pathlib import Path
+from infra.launchers.local import LocalLauncher
+from tasks.inference.supervision import run_replica
+from tasks.inference.worker_files import read_spec
+from tests.integration.test_worker import launch
+folder = Path(sys.argv[1])
+run_replica(read_spec(folder / "given.json"), LocalLauncher(), launch(folder))
+"""
+
+
+def start_controller(folder: Path, spec: WorkerSpec) -> subprocess.Popen[bytes]:
+    (folder / "given.json").write_text(spec.model_dump_json())
+    return subprocess.Popen([sys.executable, "-c", CONTROLLER, str(folder)], cwd=ROOT, stderr=subprocess.PIPE)
+
+
+def wait_for_samples(spec: WorkerSpec, folder: Path, count: int) -> int:
+    """Return the worker's process id once it has finished `count` samples."""
+    follower = JournalFollower(spec.output_dir)
+    seen = 0
+    deadline = time.monotonic() + PATIENCE_S
+    while seen < count:
+        assert time.monotonic() < deadline, log_tail(folder / "log.txt")
+        time.sleep(0.02)
+        seen += len(follower.read_new())
+    heartbeat = read_heartbeat(spec.output_dir)
+    assert heartbeat is not None
+    return heartbeat.pid
+
+
+def is_running(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_no_sample_is_lost_to_a_kill_of_the_worker_and_none_is_made_again(tmp_path: Path) -> None:
+    spec = prepare(tmp_path, "vllm", num_items=20, repeats=3, tokens=24)
+    controller = start_controller(tmp_path, spec)
+    pid = wait_for_samples(spec, tmp_path, 5)
+    time.sleep(int.from_bytes(os.urandom(1)) / 256)  # any moment of a step
+    heartbeat = read_heartbeat(spec.output_dir)
+    os.kill(pid, signal.SIGKILL)
+    _, errors = controller.communicate(timeout=60)
+    assert b"WorkerError" in errors
+    assert b"SIGKILL" in errors
+    assert heartbeat is not None
+    done = finished_samples([spec.output_dir])
+    # a heartbeat counts what was finished up to an interval ago: all of it is in the journal
+    assert max(5, heartbeat.num_done) <= len(done) < 60
+    kept = list(read_journal(spec.output_dir))
+
+    resumed = spec.model_copy(update={"attempt": 2, "output_dir": tmp_path / "second"})
+    resumed.output_dir.mkdir()
+    rows = pq.read_table(spec.work_path).to_pylist()
+    left = [row for row in rows if (row["item_id"], row["repeat"]) not in done]
+    work = pa.Table.from_pylist(left, schema=WORK_SCHEMA)
+    pq.write_table(work, resumed.output_dir / "work.parquet")
+    resumed = resumed.model_copy(update={"work_path": resumed.output_dir / "work.parquet"})
+    run_replica(resumed, LocalLauncher(), launch(tmp_path))
+    both = kept + list(read_journal(resumed.output_dir))
+    assert sorted((each.item_id, each.repeat) for each in both) == sorted(
+        (row["item_id"], row["repeat"]) for row in rows
+    )
+
+
+def test_a_worker_ends_within_two_seconds_of_its_killed_controller(tmp_path: Path) -> None:
+    spec = prepare(tmp_path, "vllm", num_items=40, repeats=3, tokens=64)
+    controller = start_controller(tmp_path, spec)
+    pid = wait_for_samples(spec, tmp_path, 2)
+    controller.kill()
+    controller.communicate()
+    began = time.monotonic()
+    while is_running(pid):
+        assert time.monotonic() - began < 2.0
+        time.sleep(0.02)
+    assert len(finished_samples([spec.output_dir])) >= 2
+
+
+def test_a_worker_that_is_asked_to_stop_keeps_its_samples(tmp_path: Path) -> None:
+    spec = prepare(tmp_path, "transformers", num_items=40, repeats=3, tokens=64)
+    controller = start_controller(tmp_path, spec)
+    pid = wait_for_samples(spec, tmp_path, 2)
+    began = time.monotonic()
+    os.kill(pid, signal.SIGTERM)
+    _, errors = controller.communicate(timeout=60)
+    assert time.monotonic() - began < 10
+    assert b"received SIGTERM" in errors
+    assert len(finished_samples([spec.output_dir])) >= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"memory_ratio": 1e-4}, EngineOutOfMemoryError),
+        ({"dtype": "float31"}, EngineError),
+        ({"model_path": ROOT / "schemas"}, EngineError),
+    ],
+)
+def test_an_engine_that_cannot_start_says_why(
+    tmp_path: Path, changes: dict[str, object], error: type[Exception]
+) -> None:
+    spec = prepare(tmp_path, "vllm", **changes)
+    with pytest.raises(error) as caught:
+        run_replica(spec, LocalLauncher(), launch(tmp_path))
+    assert str(tmp_path / "log.txt") in str(caught.value)
+    assert not isinstance(caught.value, WorkerError)
+
+
+def test_a_worker_imports_in_the_engine_environment_without_its_engine_or_prefect() -> None:
+    code = (
+        "import sys, tasks.inference.worker\n"
+        "loaded = {'vllm', 'torch', 'transformers', 'prefect', 'omegaconf'} & set(sys.modules)\n"
+        "print(sorted(loaded))"
+    )
+    done = subprocess.run(
+        [ENGINE_PYTHON, "-P", "-c", code],
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
