@@ -72,10 +72,14 @@ def load_dataset(config: ValidDatasetConfig, *, seed: int, check_golds: CheckGol
 
 
 def _open(config: ValidDatasetConfig) -> Source:
-    path = Path(config.path).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(config.path).expanduser()
+        is_folder, is_there = path.is_dir(), path.exists()
+    except (OSError, RuntimeError) as exc:  # a name too long, a folder that may not be entered, an unknown ~user
+        raise DatasetError(f"{config.path!r} cannot be looked at: {exc}; correct valid_dataset.path") from exc
+    if is_folder:
         return hub.open_folder(path, config)
-    if path.exists():
+    if is_there:
         return local_file.open_file(path, config)
     if hub.is_hub_id(config.path) and path.suffix.lower() not in local_file.READERS:
         return hub.open_hub_dataset(config)

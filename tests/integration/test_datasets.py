@@ -81,13 +81,15 @@ def test_the_same_path_is_the_same_data_and_another_seed_is_not() -> None:
     assert load(unseeded, seed=2).version != first.version
 
 
-def test_procedural_versions_are_stable_across_machines() -> None:
+def test_procedural_versions_do_not_depend_on_the_process() -> None:
+    # word_ladder and ransom_note iterate over sets of strings, whose order Python changes from process to process.
+    path = f"{MIXED.partition('?')[0]}+word_ladder+ransom_note?size=20&seed=1"
     code = (
         "from infra.datasets import load_dataset; from schemas.valid_dataset import ValidDatasetConfig as C\n"
-        f"print(load_dataset(C(path={MIXED!r}), seed=9, check_golds=lambda golds: []).version)"
+        f"print(load_dataset(C(path={path!r}), seed=9, check_golds=lambda golds: []).version)"
     )
     versions = {run_apart(code, PYTHONHASHSEED=seed, PYTHONWARNINGS="error").strip() for seed in ("1", "2")}
-    assert versions == {load(MIXED).version}
+    assert versions == {load(path).version}
 
 
 def test_procedural_parameters_reach_the_task() -> None:

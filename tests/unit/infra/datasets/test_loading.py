@@ -141,6 +141,12 @@ def test_a_path_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
         load(ValidDatasetConfig(path=str(tmp_path / "no" / "such" / "file.csv")))
 
 
+@pytest.mark.parametrize("path", ["x" * 300 + ".jsonl", "~no-such-user/x.jsonl", "nul\0.jsonl", "a/b/c.jsonl", "-"])
+def test_no_path_ends_in_a_traceback(path: str) -> None:
+    with pytest.raises(DatasetError):
+        load(ValidDatasetConfig(path=path))
+
+
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("hello", encoding="utf-8")
     with pytest.raises(DatasetError, match=r"'\.txt' is not one of \.jsonl, \.json, \.parquet, \.csv"):

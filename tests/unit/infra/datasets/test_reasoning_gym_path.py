@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from infra.datasets.sources.reasoning_gym_tasks import DEFAULT_SIZE, TaskPath, assign_parameters, parse_path
+from infra.datasets.sources.procedural_draw import DrawRequest, assign_parameters
+from infra.datasets.sources.reasoning_gym_tasks import DEFAULT_SIZE, parse_path
 from schemas.errors import DatasetError
 
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
@@ -16,11 +17,11 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
 def test_a_path_names_tasks_size_seed_and_parameters() -> None:
     assert parse_path(
         "reasoning_gym:sums+words?size=96&seed=1&sums.max_terms=2&signs=%5B%22%2B%22%5D", seed=7
-    ) == TaskPath(tasks=("sums", "words"), size=96, seed=1, parameters={"sums.max_terms": "2", "signs": '["+"]'})
+    ) == DrawRequest(tasks=("sums", "words"), size=96, seed=1, parameters={"sums.max_terms": "2", "signs": '["+"]'})
 
 
 def test_the_run_s_seed_is_taken_when_the_path_has_none() -> None:
-    assert parse_path("reasoning_gym:sums", seed=7) == TaskPath(
+    assert parse_path("reasoning_gym:sums", seed=7) == DrawRequest(
         tasks=("sums",), size=DEFAULT_SIZE, seed=7, parameters={}
     )
 
@@ -47,7 +48,7 @@ def test_a_path_that_cannot_be_meant_is_refused(rest: str, reason: str) -> None:
 
 
 def assign(parameters: dict[str, str]) -> dict[str, dict[str, object]]:
-    return assign_parameters(TaskPath(tasks=("sums", "words"), size=2, seed=1, parameters=parameters), DEFAULTS)
+    return assign_parameters(DrawRequest(tasks=("sums", "words"), size=2, seed=1, parameters=parameters), DEFAULTS)
 
 
 def test_a_parameter_goes_to_every_task_that_has_it_or_to_the_one_named() -> None:
