@@ -18,7 +18,7 @@ from tasks.grading.grader import grade_answers
 
 ROOT = Path(os.environ.get("MILEPOST_TEST_DATA", ""))
 SOLVERS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
-LISTED = {"gc0236", "gc0267", "gc0269", "gc0522"}
+LISTED = {"gc0236", "gc0267", "gc0269"}
 """Disagreements on cases that are no matter of policy; docs/grading.md gives the reason for each."""
 
 
