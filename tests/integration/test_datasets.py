@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,12 @@ def write_rows(path: Path, name: str, count: int = 3) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def mixed() -> LoadedDataset:
+    """Problems of three procedural tasks: the library's import takes seconds each time."""
+    return load(MIXED)
+
+
 def run_apart(code: str, **environment: str) -> str:
     """Return what a fresh interpreter prints: the libraries read their environment once, at import."""
     done = subprocess.run(
@@ -48,8 +55,8 @@ def run_apart(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_procedural_tasks_are_split_evenly_and_take_turns() -> None:
-    dataset = load(MIXED)
+def test_procedural_tasks_are_split_evenly_and_take_turns(mixed: LoadedDataset) -> None:
+    dataset = mixed
     assert dataset.name == "reasoning_gym:chain_sum+basic_arithmetic+gsm_symbolic"
     assert Counter(item.subsets["task"] for item in dataset.items) == {
         "chain_sum": 7,
@@ -61,10 +68,12 @@ def test_procedural_tasks_are_split_evenly_and_take_turns() -> None:
     assert load(MIXED, limit=3).items == dataset.items[:3]
 
 
-def test_procedural_items_are_graded_by_their_task_from_what_is_stored() -> None:
-    from reasoning_gym.factory import get_score_answer_fn
+def test_procedural_items_are_graded_by_their_task_from_what_is_stored(mixed: LoadedDataset) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the dependencies of reasoning_gym are full of invalid escapes
+        from reasoning_gym.factory import get_score_answer_fn
 
-    for item in load(MIXED).items:
+    for item in mixed.items:
         assert item.grader == "reasoning_gym"
         stored = json.loads(item.grader_data)
         score = get_score_answer_fn(stored["task"])
@@ -73,12 +82,10 @@ def test_procedural_items_are_graded_by_their_task_from_what_is_stored() -> None
         assert item.messages[-1].content.startswith(stored["entry"]["question"])
 
 
-def test_the_same_path_is_the_same_data_and_another_seed_is_not() -> None:
-    first = load(MIXED)
-    assert load(MIXED, seed=2).version == first.version
+def test_the_same_seed_is_the_same_data_and_another_is_not(mixed: LoadedDataset) -> None:
     unseeded = MIXED.removesuffix("&seed=1")
-    assert load(unseeded, seed=1).version == first.version
-    assert load(unseeded, seed=2).version != first.version
+    assert load(unseeded, seed=1).version == mixed.version
+    assert load(unseeded, seed=2).version != mixed.version
 
 
 def test_procedural_versions_do_not_depend_on_the_process() -> None:
@@ -107,9 +114,7 @@ def test_a_small_task_never_asks_one_question_twice() -> None:
     ("rest", "reason"),
     [
         ("chan_sum", "did you mean 'chain_sum'"),
-        ("chain_sum?max_term=2", "did you mean 'max_terms'"),
         ("chain_sum?max_terms=1", "max_terms must be >= min_terms"),
-        ("composite", "has no task 'composite'"),
         ("rearc?size=1", "do not survive JSON"),
     ],
 )
