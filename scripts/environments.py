@@ -29,6 +29,7 @@ TOOLS = ROOT / ".cache" / "tools"
 CONTROLLER = ROOT / ".venv"
 ENGINE = ROOT / ".venv-engine"
 REQUIREMENTS = ROOT / "requirements"
+GPU_FOLDER = Path("/proc/driver/nvidia/gpus")
 STAMP = "milepost-setup.json"
 
 EngineKind = Literal["cpu", "cuda"]
@@ -95,8 +96,7 @@ def engine_kind() -> EngineKind:
         raise EnvironmentSetupError(
             f"MILEPOST_ENGINE must be cpu or cuda, got {setting!r}; unset it to let it be found"
         )
-    gpus = Path("/proc/driver/nvidia/gpus")
-    if gpus.is_dir() and any(gpus.iterdir()):
+    if GPU_FOLDER.is_dir() and any(entry.name[0].isdigit() for entry in GPU_FOLDER.iterdir()):
         return "cuda"
     if shutil.which("nvidia-smi") is None:
         return "cpu"
@@ -164,6 +164,16 @@ def install_system_packages(missing: Sequence[str]) -> None:
         system_packages.install(missing)
 
 
+def parse_pip_settings(listing: str) -> dict[str, list[str]]:
+    """Setting → its values, from `pip config list`: files come first, then :env:, which wins as it does in pip."""
+    settings: dict[str, list[str]] = {}
+    for line in listing.splitlines():
+        key, separator, value = line.partition("=")
+        if separator:
+            settings[key.rsplit(".", 1)[-1]] = value.strip("'\"").replace("\\n", " ").split()
+    return settings
+
+
 @dataclass(frozen=True, kw_only=True)
 class Installer:
     """uv in its own small environment, reaching the registry the way pip is configured to."""
@@ -188,12 +198,7 @@ class Installer:
         """Registry settings of pip, from its files and its variables: uv reads neither."""
         command = [str(TOOLS / "bin" / "python"), "-m", "pip", "config", "list"]
         listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        settings: dict[str, list[str]] = {}
-        for line in listing.splitlines():  # files first, then :env:, which wins as it does in pip
-            key, separator, value = line.partition("=")
-            if separator:
-                settings[key.rsplit(".", 1)[-1]] = value.strip("'\"").replace("\\n", " ").split()
-        return settings
+        return parse_pip_settings(listing)
 
     @property
     def find_links(self) -> list[str]:
@@ -242,7 +247,7 @@ def build(installer: Installer, recipe: Recipe) -> None:
         installer.run("venv", "--quiet", "--clear", "--python", sys.executable, recipe.folder, step=f"making {name}")
     python = recipe.folder / "bin" / "python"
     common = ["--python", python, *installer.index_options, "--build-constraints", REQUIREMENTS / "build.txt"]
-    say(f"{name}: installing {recipe.requirements.relative_to(ROOT)}")
+    say(f"{name}: installing {recipe.requirements.name}")
     installer.run(
         *("pip", "sync", "--require-hashes"),
         *common,
