@@ -11,6 +11,7 @@ and written after the last one, so that an interrupted set-up is never taken for
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ CONTROLLER = ROOT / ".venv"
 ENGINE = ROOT / ".venv-engine"
 REQUIREMENTS = ROOT / "requirements"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")
+PYTHON = platform.python_version()  # sys.version also changes with a security update that keeps every package valid
 STAMP = "milepost-setup.json"
 
 EngineKind = Literal["cpu", "cuda"]
@@ -54,7 +56,7 @@ class Recipe:
 
     def digest(self) -> str:
         """Hex digest over everything that decides what is in the environment."""
-        hasher = hashlib.sha256(f"{ROOT} {sys.executable} {sys.version}".encode())
+        hasher = hashlib.sha256(f"{ROOT} {sys.executable} {PYTHON}".encode())
         for file in (self.requirements, *self.sources):
             hasher.update(file.read_bytes())
         if self.installs_milepost:
@@ -133,7 +135,7 @@ def _read_stamp(folder: Path) -> Stamp:
 def write_stamp(recipe: Recipe) -> None:
     """Says that the environment is finished; appears whole or not at all."""
     unfinished = recipe.folder / f".{STAMP}"
-    stamp = Stamp(digest=recipe.digest(), requirements=recipe.requirements.name, python=sys.version)
+    stamp = Stamp(digest=recipe.digest(), requirements=recipe.requirements.name, python=PYTHON)
     unfinished.write_text(json.dumps(stamp._asdict(), indent=1), "utf-8")
     unfinished.replace(recipe.folder / STAMP)
 
@@ -241,7 +243,7 @@ def torch_options(installer: Installer, recipe: Recipe) -> list[str]:
 def build(installer: Installer, recipe: Recipe) -> None:
     """Makes the environment equal to its recipe: in place when it was finished, from nothing otherwise."""
     name, started = recipe.folder.name, time.monotonic()
-    was_finished = (recipe.folder / "bin" / "python").exists() and _read_stamp(recipe.folder).python == sys.version
+    was_finished = (recipe.folder / "bin" / "python").exists() and _read_stamp(recipe.folder).python == PYTHON
     (recipe.folder / STAMP).unlink(missing_ok=True)
     if not was_finished:
         installer.run("venv", "--quiet", "--clear", "--python", sys.executable, recipe.folder, step=f"making {name}")
