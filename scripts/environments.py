@@ -56,7 +56,7 @@ class Recipe:
 
     def digest(self) -> str:
         """Hex digest over everything that decides what is in the environment."""
-        hasher = hashlib.sha256(f"{ROOT} {sys.executable} {PYTHON}".encode())
+        hasher = hashlib.sha256(f"{ROOT} {Path(sys.executable).resolve()} {PYTHON}".encode())
         for file in (self.requirements, *self.sources):
             hasher.update(file.read_bytes())
         if self.installs_milepost:
