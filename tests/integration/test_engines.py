@@ -157,8 +157,8 @@ def test_min_new_tokens_holds_the_end_back(answers: Answers) -> None:
 
 
 def test_the_length_limit_ends_with_length(answers: Answers) -> None:
-    answer = answers.rounds["greedy"]["Name three colours."]
-    assert (answer.finish_reason, len(answer.token_ids)) == ("length", 12)
+    answer = only(answers, "no stop")
+    assert (answer.finish_reason, len(answer.token_ids)) == ("length", 24)
 
 
 def test_text_is_whole_characters_only(answers: Answers) -> None:
@@ -167,7 +167,10 @@ def test_text_is_whole_characters_only(answers: Answers) -> None:
     for name in ("unicode", *(f"cut {n}" for n in CUTS)):
         answer = only(answers, name)
         assert "\ufffd" not in answer.text
-        assert answer.text == decode(answer.token_ids).rstrip("\ufffd")
+        decoded = decode(answer.token_ids)
+        assert decoded.startswith(answer.text)
+        # a token may hold a space and the first bytes of a character: both wait for the rest
+        assert not decoded[len(answer.text) :].strip(" \ufffd")
     assert any("\ufffd" in decode(only(answers, f"cut {n}").token_ids) for n in CUTS), "no cut met a character"
 
 
