@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -18,7 +19,7 @@ from schemas.run import RunState
 from schemas.states import WorkerPhase
 from schemas.store import PublishedRun
 from schemas.summary import RunSummary
-from tasks.report.metrics_table import UNDEFINED, tabulate_metrics
+from tasks.report.metrics_table import UNDEFINED, headline_metrics, tabulate_metrics
 
 OUT: Final = Console()
 """Results."""
@@ -27,25 +28,41 @@ ERR: Final = Console(stderr=True)
 
 PROGRESS_LOGGER: Final = "milepost.progress"
 """Records on this logger carry a ReplicaProgress as `progress`."""
+_SHORT_NAMES: Final = {
+    "response_length": "tokens",
+    "truncation_rate": "truncated",
+    "no_answer_rate": "no answer",
+}
+"""Column headings that say the same in less room."""
 _LINE_INTERVAL_S: Final = 10.0
 """Seconds between two progress lines of one phase in a log."""
 
 
 def print_summary(summary: RunSummary) -> None:
     """Print the metrics of a finished run and where its tables are."""
-    table = tabulate_metrics(summary.metrics)
-    shown = Table(title=f"{summary.checkpoint} on {summary.dataset}", title_justify="left")
+    table = tabulate_metrics(headline_metrics(summary.metrics))
+    shown = Table(box=SIMPLE_HEAD, show_lines=False, pad_edge=False)
     for name in table.header:
-        shown.add_column(Text(name), justify="left" if name == "subset" else "right", overflow="fold")
+        heading = Text(_SHORT_NAMES.get(name, name))
+        shown.add_column(heading, justify="left" if name == "subset" else "right", overflow="fold")
     for row in table.rows:
-        shown.add_row(*(Text(cell) for cell in row))
-    OUT.print(shown)
-    OUT.print(Text("value ± standard error; – where there is too little to tell"), style="dim")
+        shown.add_row(*(Text(cell.replace(" ± ", "\n±")) for cell in row))
+    title = Text.assemble((summary.checkpoint, "bold"), " on ", (summary.dataset, "bold"))
+    # piped output has no width of its own; 80 columns would break every cell
+    width = OUT.width if OUT.is_terminal else max(OUT.width, 100)
+    OUT.print(title, soft_wrap=True)
+    OUT.print(shown, width=width)
+    OUT.print(Text("value, ± standard error; – where there is too little to tell"), style="dim")
     for difference in summary.differences:
-        OUT.print(Text(f"mixed: {difference}"), style="yellow")
-    OUT.print(Text(f"run      {summary.run_id}"), soft_wrap=True)
-    OUT.print(Text(f"samples  {summary.store}/samples"), soft_wrap=True)
-    OUT.print(Text(f"metrics  {summary.store}/metrics"), soft_wrap=True)
+        OUT.print(Text(f"mixed    {difference}"), style="yellow", soft_wrap=True)
+    places = {
+        "run": summary.run_id,
+        "metrics": f"{summary.store}/metrics  (all metrics, with 95% intervals)",
+        "samples": f"{summary.store}/samples",
+        "logs": f"{summary.run_dir}/logs",
+    }
+    for name, place in places.items():
+        OUT.print(Text(f"{name:<8} {place}"), soft_wrap=True)
 
 
 def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]) -> None:

@@ -16,6 +16,18 @@ class MetricsTable(NamedTuple):
     rows: list[list[str]]
 
 
+def headline_metrics(metrics: Sequence[MetricValue]) -> list[MetricValue]:
+    """Return the metrics worth a column: of pass@k the largest k, and none that repeats accuracy."""
+    largest = max((_k_of(row.metric) for row in metrics if row.metric.startswith("pass@")), default=0)
+    hidden = ("avg@", "pass@", "maj_tie_rate@")
+    kept = f"pass@{largest}" if largest > 1 else ""
+    return [row for row in metrics if row.metric == kept or not row.metric.startswith(hidden)]
+
+
+def _k_of(metric: str) -> int:
+    return int(metric.partition("@")[2])
+
+
 def tabulate_metrics(metrics: Sequence[MetricValue]) -> MetricsTable:
     """Return `subset`, one column per metric as `value ± stderr`, then scored/planned and failed samples.
 

@@ -58,6 +58,8 @@ def load_validation_set(config: EvaluationConfig, report: CheckpointReport, toke
     tokenizer = ChatTokenizer.open(tokenizer_folder)
     dataset = load_dataset(config.valid_dataset, seed=config.seed, check_golds=check_golds)
     dataset = dataset.model_copy(update={"items": _with_grader(dataset.items, config)})
+    for note in dataset.notes:
+        logger.info("%s: %s", dataset.name, note)
     prompts = render_prompts(dataset, tokenizer, limits=limits)
     for item in prompts.refused[:3]:
         logger.warning("item %s is not asked: %s", item.item_id, item.reason)

@@ -1,7 +1,7 @@
 """What people read at the end of a run."""
 
 from schemas.summary import MetricValue
-from tasks.report.metrics_table import tabulate_metrics, to_markdown
+from tasks.report.metrics_table import headline_metrics, tabulate_metrics, to_markdown
 
 
 def row(subset: str, metric: str, value: float | None, stderr: float | None = 0.05) -> MetricValue:
@@ -41,3 +41,14 @@ def test_a_hostile_subset_cannot_break_the_markdown_table() -> None:
     lines = to_markdown(table).splitlines()
     assert len(lines) == 3
     assert r"subject=a\|b \| \<script\>" in lines[2]
+
+
+def test_the_headline_repeats_nothing() -> None:
+    names = ("accuracy", "avg@4", "pass@1", "pass@2", "pass@4", "maj@4", "maj_tie_rate@4", "response_length")
+    shown = [metric.metric for metric in headline_metrics([row("all", name, 0.5) for name in names])]
+    assert shown == ["accuracy", "pass@4", "maj@4", "response_length"]
+
+
+def test_a_single_sample_per_item_has_no_pass_at_k_column() -> None:
+    shown = headline_metrics([row("all", "accuracy", 0.5), row("all", "pass@1", 0.5)])
+    assert [metric.metric for metric in shown] == ["accuracy"]
