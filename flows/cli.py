@@ -114,6 +114,26 @@ def runs(fileroot: Fileroot = DEFAULT_FILEROOT, as_json: AsJson = False) -> None
 
 
 @app.command()
+def compare(
+    baseline: Annotated[str, typer.Argument(metavar="RUN", help="Run to compare against, as `milepost runs` lists it")],
+    candidate: Annotated[str, typer.Argument(metavar="RUN", help="Run to judge")],
+    fileroot: Fileroot = DEFAULT_FILEROOT,
+    as_json: AsJson = False,
+) -> None:
+    """Say how much better the second run is, how sure that is, and what else differs between the two."""
+    with _errors_shown(as_json=as_json):
+        from flows.console import print_comparison
+        from infra.store import open_store
+        from tasks.metrics.published import compare_runs
+
+        comparison = compare_runs(open_store(fileroot), baseline, candidate)
+        if as_json:
+            typer.echo(comparison.model_dump_json())
+        else:
+            print_comparison(comparison)
+
+
+@app.command()
 def doctor(
     fileroot: Fileroot = DEFAULT_FILEROOT,
     checkpoint: Annotated[Path, typer.Option(help="Checkpoint to look at")] = DEMO_CHECKPOINT,

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from schemas.comparison import Comparison
 from schemas.diagnosis import Check, CheckStatus
 from schemas.progress import ReplicaProgress
 from schemas.run import RunState
@@ -21,7 +22,9 @@ from schemas.store import PublishedRun
 from schemas.summary import RunSummary
 from tasks.report.metrics_table import UNDEFINED, headline_metrics, tabulate_metrics
 
-OUT: Final = Console()
+_PIPED_WIDTH: Final = 160
+"""Columns of what is not printed on a terminal: it has no width of its own, and 80 would break every cell."""
+OUT: Final = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 """Results."""
 ERR: Final = Console(stderr=True)
 """Everything else."""
@@ -48,10 +51,8 @@ def print_summary(summary: RunSummary) -> None:
     for row in table.rows:
         shown.add_row(*(Text(cell.replace(" ± ", "\n±")) for cell in row))
     title = Text.assemble((summary.checkpoint, "bold"), " on ", (summary.dataset, "bold"))
-    # piped output has no width of its own; 80 columns would break every cell
-    width = OUT.width if OUT.is_terminal else max(OUT.width, 100)
     OUT.print(title, soft_wrap=True)
-    OUT.print(shown, width=width)
+    OUT.print(shown)
     OUT.print(Text("value, ± standard error; – where there is too little to tell"), style="dim")
     for difference in summary.differences:
         OUT.print(Text(f"mixed    {difference}"), style="yellow", soft_wrap=True)
@@ -70,9 +71,9 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
     if not published and not unfinished:
         OUT.print("no runs yet; start one with: milepost evaluate CONFIG")
         return
-    shown = Table(box=None)
+    shown = Table(box=None, pad_edge=False)
     for name in ("run", "experiment", "checkpoint", "step", "dataset", "accuracy", "scored", "failed", "finished"):
-        shown.add_column(name, overflow="fold", justify="right" if name in ("accuracy", "scored", "failed") else "left")
+        shown.add_column(name, no_wrap=True, justify="right" if name in ("accuracy", "scored", "failed") else "left")
     for run in published:
         step = UNDEFINED if run.global_step is None else str(run.global_step)
         accuracy = UNDEFINED if run.accuracy is None else f"{run.accuracy:.3f}"
@@ -81,8 +82,28 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
         shown.add_row(*map(Text, cells), Text(f"{run.finished_at:%Y-%m-%d %H:%M}"))
     for state in unfinished:
         cells = (state.run_id, state.experiment_name, state.checkpoint)
-        shown.add_row(*map(Text, cells), "", "", "", "", "", Text(f"{state.status} (resume: same command)"))
+        shown.add_row(*map(Text, cells), "", "", "", "", "", Text(f"{state.status}, resumable"))
     OUT.print(shown)
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print the difference of two runs, after what else differs between them."""
+    for difference in comparison.differences:
+        OUT.print(Text(f"differs  {difference}"), style="yellow", soft_wrap=True)
+    how = "paired by item" if comparison.paired else "independent sets"
+    change = f"{_number(comparison.difference, sign='+')} [{_number(comparison.ci_low)}, {_number(comparison.ci_high)}]"
+    lines = {
+        "items": f"{comparison.num_items}, {how}",
+        "scores": f"{_number(comparison.baseline_mean)} -> {_number(comparison.candidate_mean)}",
+        "change": f"{change} with 95% interval, p {_number(comparison.p_value)}",
+        "visible": f"changes of {_number(comparison.minimum_detectable_effect)} and more, 8 times in 10",
+    }
+    for name, text in lines.items():
+        OUT.print(Text(f"{name:<8} {text}"), soft_wrap=True)
+
+
+def _number(value: float | None, *, sign: str = "") -> str:
+    return UNDEFINED if value is None else f"{value:{sign}.3f}"
 
 
 def print_checks(checks: Sequence[Check]) -> None:

@@ -38,7 +38,6 @@ CONTROLLER_PACKAGES: Final = {
     "scipy": "scipy",
     "typer": "typer",
     "rich": "rich",
-    "pebble": "pebble",
     "psutil": "psutil",
     "transformers": "transformers",
 }

@@ -1,0 +1,57 @@
+"""Compare two published runs: their samples, and everything the store knows to differ between them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from infra.provenance import describe_version_differences
+from infra.store import Store
+from schemas.comparison import CompareConfig, Comparison
+from schemas.errors import StoreError
+from tasks.metrics.comparison import compare
+
+_COLUMNS: Final = ("run_id", "dataset", "dataset_version", "item_id", "prompt_hash", "gold", "verdict", "score")
+"""What a comparison reads of `samples`; the texts stay on disk."""
+
+_SETTINGS: Final = (
+    "engine",
+    "dtype",
+    "device",
+    "seed",
+    "n_samples",
+    "tokenizer_digest",
+    "chat_template_digest",
+    "milepost_version",
+    "git_commit",
+)
+"""Columns of `runs` that shape numbers; versions are compared package by package."""
+
+
+def compare_runs(store: Store, baseline: str, candidate: str, *, config: CompareConfig | None = None) -> Comparison:
+    """Return how run `candidate` differs from run `baseline`; every difference beside the weights is named.
+
+    Raises:
+        StoreError: one of the runs is not in the store.
+    """
+    if baseline == candidate:
+        raise StoreError(f"both runs are {baseline!r}; name two runs of `milepost runs`")
+    tables = [store.table("samples", run_id=run).to_table(columns=list(_COLUMNS)) for run in (baseline, candidate)]
+    comparison = compare(tables[0], tables[1], config=config)
+    before, after = (_run_row(store, run) for run in (baseline, candidate))
+    named = tuple(
+        f"{name} {before[name]} -> {after[name]}" for name in _SETTINGS if before.get(name) != after.get(name)
+    )
+    versions = tuple(describe_version_differences(_versions(before), _versions(after)))
+    return comparison.model_copy(update={"differences": (*comparison.differences, *named, *versions)})
+
+
+def _run_row(store: Store, run_id: str) -> Mapping[str, object]:
+    table: pa.Table = store.table("runs", run_id=run_id).to_table()
+    rows: list[dict[str, object]] = table.to_pylist(maps_as_pydicts="strict")
+    return rows[0]
+
+
+def _versions(row: Mapping[str, object]) -> Mapping[str, str]:
+    versions = row.get("versions")
+    return {str(name): str(version) for name, version in versions.items()} if isinstance(versions, dict) else {}
