@@ -71,19 +71,33 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
     if not published and not unfinished:
         OUT.print("no runs yet; start one with: milepost evaluate CONFIG")
         return
+    names = ("run", "experiment", "checkpoint", "step", "dataset", "accuracy", "scored", "failed", "finished")
+    rows = [_run_cells(run) for run in published] + [_unfinished_cells(state) for state in unfinished]
     shown = Table(box=None, pad_edge=False)
-    for name in ("run", "experiment", "checkpoint", "step", "dataset", "accuracy", "scored", "failed", "finished"):
-        shown.add_column(name, no_wrap=True, justify="right" if name in ("accuracy", "scored", "failed") else "left")
-    for run in published:
-        step = UNDEFINED if run.global_step is None else str(run.global_step)
-        accuracy = UNDEFINED if run.accuracy is None else f"{run.accuracy:.3f}"
-        counts = (f"{run.num_scored}/{run.num_planned}", str(run.num_failed))
-        cells = (run.run_id, run.experiment_name, run.checkpoint, step, run.dataset, accuracy, *counts)
-        shown.add_row(*map(Text, cells), Text(f"{run.finished_at:%Y-%m-%d %H:%M}"))
-    for state in unfinished:
-        cells = (state.run_id, state.experiment_name, state.checkpoint)
-        shown.add_row(*map(Text, cells), "", "", "", "", "", Text(f"{state.status}, resumable"))
+    for index, name in enumerate(names):
+        # where the terminal is narrow, paths and dataset names give way
+        needed = None if name in ("checkpoint", "dataset") else max(len(row[index]) for row in rows)
+        justify = "right" if name in ("accuracy", "scored", "failed") else "left"
+        shown.add_column(name, no_wrap=True, min_width=needed, justify=justify)
+    for row in rows:
+        shown.add_row(*map(Text, row))
     OUT.print(shown)
+
+
+def _run_cells(run: PublishedRun) -> tuple[str, ...]:
+    step = UNDEFINED if run.global_step is None else str(run.global_step)
+    counts = (f"{run.num_scored}/{run.num_planned}", str(run.num_failed))
+    finished = f"{run.finished_at:%Y-%m-%d %H:%M}"
+    return (
+        run.run_id, run.experiment_name, run.checkpoint, step, run.dataset, _number(run.accuracy), *counts, finished
+    )  # fmt: skip
+
+
+def _unfinished_cells(state: RunState) -> tuple[str, ...]:
+    step = UNDEFINED if state.global_step is None else str(state.global_step)
+    return (
+        state.run_id, state.experiment_name, state.checkpoint, step, "", "", "", "", f"{state.status}, resumable"
+    )  # fmt: skip
 
 
 def print_comparison(comparison: Comparison) -> None:
