@@ -74,11 +74,11 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
     names = ("run", "experiment", "checkpoint", "step", "dataset", "accuracy", "scored", "failed", "finished")
     rows = [_run_cells(run) for run in published] + [_unfinished_cells(state) for state in unfinished]
     shown = Table(box=None, pad_edge=False)
-    for index, name in enumerate(names):
+    for name in names:
         # where the terminal is narrow, paths and dataset names give way
-        needed = None if name in ("checkpoint", "dataset") else max(len(row[index]) for row in rows)
+        gives_way = name in ("checkpoint", "dataset")
         justify = "right" if name in ("accuracy", "scored", "failed") else "left"
-        shown.add_column(name, no_wrap=True, min_width=needed, justify=justify)
+        shown.add_column(name, no_wrap=not gives_way, overflow="fold", justify=justify)
     for row in rows:
         shown.add_row(*map(Text, row))
     OUT.print(shown)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVICES = frozenset({"engine", "prefect", "data"})
@@ -31,8 +32,11 @@ def required_services() -> frozenset[str]:
 
 
 def pytest_configure() -> None:
-    """Refuses a misspelt service before any test runs."""
+    """Refuses a misspelt service before any test runs; properties have no deadlines, and in CI no new examples."""
     required_services()
+    # A deadline measures how busy the machine is; an example found in CI must be found again by whoever looks.
+    settings.register_profile("milepost", deadline=None, derandomize=os.environ.get("CI") == "true")
+    settings.load_profile("milepost")
 
 
 def _refuse(report: pytest.TestReport | pytest.CollectReport, services: str) -> None:
