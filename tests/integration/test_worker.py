@@ -15,10 +15,10 @@ import pytest
 from infra.launchers.local import LocalLauncher
 from infra.launchers.placement import plan_placement
 from schemas.errors import EngineError, EngineOutOfMemoryError, WorkerError
+from schemas.identity import prompt_hash, sample_seed
 from schemas.inference import EngineName, EngineSpec, SampleRecord, SamplingSpec, WorkerSpec
 from schemas.states import FinishReason, WorkerOutcome
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA
-from tasks.inference.identity import prompt_hash, sample_seed
 from tasks.inference.journal import JournalFollower, finished_samples, read_journal
 from tasks.inference.supervision import ReplicaLaunch, log_tail, run_replica
 from tasks.inference.worker_files import read_heartbeat

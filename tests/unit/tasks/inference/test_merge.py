@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from schemas.checkpoint import CheckpointIdentity
 from schemas.errors import MergeError
+from schemas.identity import sample_seed
 from schemas.inference import Plan, PlannedItem, RefusedItem, SamplingSpec
 from schemas.run import RunIdentity
 from schemas.tables import GRADE_SCHEMA, JOURNAL_SCHEMA, PROMPT_SCHEMA, SAMPLES
-from schemas.identity import sample_seed
 from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
 from tasks.inference.planning import PlanSettings, make_plan
 
