@@ -228,7 +228,11 @@ def open_session(
     found = find_resumable(fileroot, plan.plan_key, config.experiment_name, config.trial_name)
     if found is not None:
         run, lock = found
-        return RunSession(run, lock, plan, run.read_state())
+        session = RunSession(run, lock, plan, run.read_state())
+        with session.failure_recorded():
+            # the prompts are those of the plan; the grader beside them follows the configuration of this attempt
+            write_table_atomically(run.prompts_path, prompts)
+        return session
     run, lock = create_run(fileroot, plan.plan_key, now)
     write_table_atomically(run.prompts_path, prompts)
     write_text_atomically(run.plan_path, plan.model_dump_json() + "\n")

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from infra.provenance import collect_provenance
 from schemas.config import EvaluationConfig
-from schemas.errors import WorkerError
+from schemas.errors import MilepostError, WorkerError
 from schemas.inference import SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from tasks.checkpoint.resolution import ResolvedCheckpoint
@@ -103,7 +103,12 @@ def run_session_replica(
         log_path=session.run.log_path(spec.attempt, spec.replica),
         setup_timeout_s=setup_timeout_s,
     )
-    return run_replica(spec, session.launcher, launch, on_progress=report)
+    try:
+        return run_replica(spec, session.launcher, launch, on_progress=report)
+    except MilepostError as exc:
+        # said at once: the other replicas go on, as what they finish is kept for the resumed run
+        logger.warning("%s", exc)
+        raise
 
 
 def merge_run(session: RunSession) -> MergeCertificate:
