@@ -232,6 +232,9 @@ class WorkerResult(Model):
     """From process start to an engine ready for its first request."""
     generate_s: float | None = None
     """From the first request to the last finished sample."""
+    generate_cpu_s: float | None = None
+    """CPU seconds of the worker's process in that time: far below `generate_s` times its threads on a CPU engine, the
+    machine was short of cores."""
     num_prompt_tokens: int = 0
     """Tokens given over all samples."""
     num_completion_tokens: int = 0

@@ -65,11 +65,13 @@ class PromptTable:
 
 @dataclass(slots=True, kw_only=True)
 class _Clock:
-    """When the phases of this process began, by time.monotonic."""
+    """When the phases of this process began, by time.monotonic, and its CPU seconds then."""
 
     process: float
     generating: float | None = None
+    generating_cpu_s: float = 0.0
     last_sample: float | None = None
+    last_sample_cpu_s: float = 0.0
 
 
 class Worker:
@@ -127,6 +129,7 @@ class Worker:
         engine = open_engine(self.spec.engine, self.spec.sampling, self.spec.num_threads)
         self._facts = engine.facts
         self._clock.generating = time.monotonic()
+        self._clock.generating_cpu_s = time.process_time()
         self.progress.phase = WorkerPhase.GENERATING
         self._feed(engine, self._tasks(work, prompts))
         self.journal.close()
@@ -168,10 +171,12 @@ class Worker:
         progress.num_prompt_tokens += record.num_prompt_tokens
         progress.num_completion_tokens += record.num_completion_tokens
         self._clock.last_sample = time.monotonic()
+        self._clock.last_sample_cpu_s = time.process_time()
 
     def _result(self, outcome: WorkerOutcome, message: str) -> WorkerResult:
         clock, progress = self._clock, self.progress
         ready, last = clock.generating, clock.last_sample
+        has_generated = ready is not None and last is not None
         return WorkerResult(
             outcome=outcome,
             message=message,
@@ -179,6 +184,7 @@ class Worker:
             num_done=progress.num_done,
             startup_s=None if ready is None else ready - clock.process,
             generate_s=None if ready is None or last is None else last - ready,
+            generate_cpu_s=clock.last_sample_cpu_s - clock.generating_cpu_s if has_generated else None,
             num_prompt_tokens=progress.num_prompt_tokens,
             num_completion_tokens=progress.num_completion_tokens,
         )
