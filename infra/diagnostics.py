@@ -38,6 +38,7 @@ CONTROLLER_PACKAGES: Final = {
     "scipy": "scipy",
     "typer": "typer",
     "rich": "rich",
+    "httpx": "httpx",
     "psutil": "psutil",
     "transformers": "transformers",
 }
