@@ -1,20 +1,25 @@
 """The command `milepost`. Parses, calls, prints; decides nothing about evaluation.
 
-Exit codes: 0 done, 1 the run failed, 2 the user's input is wrong (nothing was launched, no traceback).
+Exit codes: 0 done, 1 the run failed, 2 the user's input is wrong (nothing was launched, no traceback), 128 + signal it
+was interrupted (130 Ctrl-C, 143 SIGTERM) and the same command goes on.
 """
 
 import io
 import json
 import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from schemas.errors import MilepostError
+
+if TYPE_CHECKING:
+    from schemas.config import EvaluationConfig
+    from schemas.summary import RunSummary
 
 app = typer.Typer(
     name="milepost",
@@ -28,13 +33,16 @@ app = typer.Typer(
 _PREFECT_DEFAULTS: Final = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
-    # A server of our own starts in 6-25 s, later on a busy machine; Prefect's default of 20 s gives up too early.
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     # The command prints its own lines; Prefect's, tracebacks included, go to its API and are shown in its UI.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "flows,tasks,infra",
 }
 """Set before Prefect is imported, where the user has not set them."""
+
+_END_S: Final = 30.0
+"""Seconds that Prefect has to send its last records after a run that ended by itself."""
+_INTERRUPTED_END_S: Final = 5.0
+"""The same after an interruption: whoever asked for the end waits for it."""
 
 ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="YAML file: Milepost's keys or an AReaL training config")
@@ -80,17 +88,59 @@ def evaluate(
         from flows.preflight import check_inputs
 
         check_inputs(loaded.config)
-        for name, value in _PREFECT_DEFAULTS.items():
-            os.environ.setdefault(name, value)
-        from flows.console import print_summary, shown_progress
-        from flows.evaluate import evaluate as evaluate_flow
+        summary = _run_flow(loaded.config)
+        from flows.console import print_summary
 
-        with shown_progress():
-            summary = evaluate_flow(loaded.config)
         if as_json:
             typer.echo(summary.model_dump_json())
         else:
             print_summary(summary)
+
+
+def _run_flow(config: "EvaluationConfig") -> "RunSummary":
+    """Run the flow against the user's Prefect API, else one of this command's own; from here on the end is bounded."""
+    from flows.interruption import Interrupted, end_within, interruptible
+
+    exit_code = 1
+    patience_s = _END_S
+    try:
+        with interruptible(), _prefect_api() as api_is_ready:
+            from flows.console import shown_progress
+            from flows.evaluate import evaluate as evaluate_flow
+
+            api_is_ready()
+            with shown_progress():
+                summary = evaluate_flow(config)
+    except MilepostError as exc:
+        exit_code = exc.exit_code
+        raise
+    except Interrupted as exc:
+        exit_code, patience_s = exc.exit_code, _INTERRUPTED_END_S
+        typer.echo(f"interrupted by {exc}; what is finished is kept: run the same command to go on", err=True)
+        raise typer.Exit(exit_code) from exc
+    else:
+        exit_code = 0
+        return summary
+    finally:
+        end_within(patience_s, exit_code)
+
+
+@contextmanager
+def _prefect_api() -> Generator[Callable[[], None]]:
+    """Have a Prefect API while the block runs; call what is yielded before it is needed."""
+    for name, value in _PREFECT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.local_server import LocalServer, require_answer
+
+    url = PREFECT_API_URL.value()
+    if url:
+        require_answer(url)
+        yield lambda: None
+        return
+    with LocalServer() as server, ExitStack() as settings:
+        yield lambda: settings.enter_context(temporary_settings({PREFECT_API_URL: server.wait_ready()})) and None
 
 
 @app.command()

@@ -151,7 +151,9 @@ class RunSession:
         """Let the run go; what was not completed stays resumable."""
         try:
             if self._state.status is RunStatus.RUNNING:
-                self._end(RunStatus.FAILED, "interrupted" if error is None else f"{type(error).__name__}: {error}")
+                # KeyboardInterrupt and its like say nothing about the run
+                is_failure = isinstance(error, Exception)
+                self._end(RunStatus.FAILED, f"{type(error).__name__}: {error}" if is_failure else "interrupted")
         finally:
             self._lock.release()
 

@@ -91,20 +91,15 @@ def run_session_replica(
     """
     if session.settings is None:
         raise WorkerError("the session has no attempt; start one before its replicas")
-
-    def report(progress: ReplicaProgress) -> None:
-        if session.stopping.is_set():
-            raise WorkerError(f"replica {spec.replica} was stopped because the run ended")
-        on_progress(progress)
-
     launch = ReplicaLaunch(
         engine_python=session.settings.engine_python,
         placement=session.settings.placements[spec.replica],
         log_path=session.run.log_path(spec.attempt, spec.replica),
         setup_timeout_s=setup_timeout_s,
+        stopping=session.stopping,
     )
     try:
-        return run_replica(spec, session.launcher, launch, on_progress=report)
+        return run_replica(spec, session.launcher, launch, on_progress=on_progress)
     except MilepostError as exc:
         # said at once: the other replicas go on, as what they finish is kept for the resumed run
         logger.warning("%s", exc)

@@ -5,6 +5,7 @@ Whatever happens here, an exception or an interruption included, the worker does
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class ReplicaLaunch:
     """Longest time from launch to the first request."""
     poll_interval_s: float = 0.2
     """Time between looks at the worker's files."""
+    stopping: threading.Event | None = None
+    """Ends the worker once another thread sets it."""
 
 
 def run_replica(
@@ -54,7 +57,7 @@ def run_replica(
     Raises:
         EngineOutOfMemoryError: the engine ran out of memory.
         EngineError: the engine or the worker failed otherwise.
-        WorkerError: the worker was killed or cancelled, or was not ready in time.
+        WorkerError: the worker was killed, cancelled or told to stop, or was not ready in time.
         StoreError: its folder cannot be written.
         SetupError: it cannot be started.
     """
@@ -94,6 +97,8 @@ def _watch(
     submitted = time.monotonic()
     while True:
         status = launcher.wait(job_id, timeout_s=launch.poll_interval_s)
+        if launch.stopping is not None and launch.stopping.is_set() and not status.state.is_terminal:
+            raise WorkerError(f"replica {spec.replica} was stopped because the run ended; the same command goes on")
         heartbeat = read_heartbeat(spec.output_dir)
         if heartbeat is not None and heartbeat.time > last_time:
             last_time = heartbeat.time

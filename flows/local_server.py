@@ -1,0 +1,158 @@
+"""A Prefect server for one command, where the user has none: it starts beside the command and ends with it.
+
+Prefect can start one itself, but that one shares the terminal's Ctrl-C, so that the command can no longer report how it
+ended, and it stays behind when the command is killed. This one has a session of its own and ends when the pipe to the
+command closes, however the command ends.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from http import HTTPStatus
+from types import TracebackType
+from typing import IO, Final, Self
+
+from schemas.errors import SetupError
+
+_HOST: Final = "127.0.0.1"
+_START_TIMEOUT_S: Final = 180.0
+"""It takes 6-25 s, and longer where other work holds the cores."""
+_STOP_TIMEOUT_S: Final = 5.0
+_POLL_S: Final = 0.1
+_LOG_TAIL_BYTES: Final = 2_000
+_ENVIRONMENT: Final = {
+    "PREFECT_UI_ENABLED": "0",
+    # as Prefect marks a server of its own: no telemetry, no second instance of the application
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT__SERVER_FINAL": "1",
+}
+
+
+class LocalServer:
+    """A server on a free port of the loopback address. Entering starts it, `wait_ready` says where it is."""
+
+    def __init__(self, *, timeout_s: float = _START_TIMEOUT_S) -> None:
+        """`timeout_s`: longest time from start to the first answer."""
+        self._timeout_s = timeout_s
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+
+    def __enter__(self) -> Self:
+        """Start the process."""
+        self._started = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "flows.local_server"],
+            env=os.environ | _ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the process."""
+        process = self._process
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+        self._log.close()
+
+    def wait_ready(self) -> str:
+        """Return the URL of its API once it answers.
+
+        Raises:
+            SetupError: it ended, or gave no answer in time.
+        """
+        process = self._process
+        if process is None or process.stdout is None:
+            raise SetupError("the Prefect server was not started; enter it first")
+        port = process.stdout.readline().decode("ascii", "replace").strip()
+        url = f"http://{_HOST}:{port}/api"
+        while True:
+            if not port or process.poll() is not None:
+                raise self._failure(f"ended with exit code {process.wait()}")
+            if _answers(f"{url}/health"):
+                return url
+            if time.monotonic() - self._started > self._timeout_s:
+                raise self._failure(f"gave no answer within {self._timeout_s:g} s")
+            time.sleep(_POLL_S)
+
+    def _failure(self, what: str) -> SetupError:
+        self._log.seek(0)
+        tail = self._log.read()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
+        return SetupError(
+            f"a Prefect server of this command's own {what}; start one with `prefect server start` and set "
+            f"PREFECT_API_URL, or try again. It said: {tail or 'nothing'}"
+        )
+
+
+def require_answer(api_url: str) -> None:
+    """Return if something listens at the user's PREFECT_API_URL.
+
+    Raises:
+        SetupError: nothing does; Prefect itself would try again for minutes.
+    """
+    try:
+        urllib.request.urlopen(f"{api_url}/health", timeout=30.0).close()  # noqa: S310 - the user's own setting
+    except urllib.error.HTTPError:
+        return  # an answer, if not to us: Prefect has the user's key
+    except (urllib.error.URLError, OSError, ValueError) as exc:
+        reason = exc.reason if isinstance(exc, urllib.error.URLError) else exc
+        if isinstance(reason, (ConnectionRefusedError, socket.gaierror, ValueError)):
+            raise SetupError(
+                f"PREFECT_API_URL is {api_url}, where no Prefect server answers ({reason}); start one with `prefect "
+                "server start`, or unset it to use a server of this command's own"
+            ) from exc
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5.0) as reply:  # noqa: S310 - a loopback address of our own making
+            return reply.status == HTTPStatus.OK
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _end_with_parent() -> None:
+    """End this process when the other end of stdin closes."""
+    with suppress(OSError):
+        sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_STOP_TIMEOUT_S)
+    os._exit(1)
+
+
+def main() -> None:
+    """Serve until told to stop; print the port first."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    listener = socket.socket()
+    listener.bind((_HOST, 0))
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    from uvicorn import Config, Server
+
+    config = Config("prefect.server.api.server:create_app", factory=True, log_level="error", lifespan="on")
+    Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

