@@ -16,6 +16,7 @@ help:  ## this list
 
 demo: setup  ## evaluate a small model from nothing, and show the metrics
 	@.venv/bin/milepost evaluate examples/demo.yaml
+	@echo 'your own  .venv/bin/milepost evaluate examples/demo.yaml actor.path=PATH'
 
 setup:  ## make .venv, .venv-engine and the demo checkpoint
 	@$(SETUP) controller engine checkpoint
