@@ -54,16 +54,21 @@ DEMO_CHECKPOINT: Final = Path(".demo/smollm2-135m-instruct")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
 
 
-@app.callback()
-def milepost(
-    version: Annotated[bool, typer.Option("--version", help="Show the version", is_eager=True)] = False,
-) -> None:
-    """Evaluates the checkpoints of an LLM training run as they land."""
-    if version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         from importlib.metadata import version as version_of
 
         typer.echo(version_of("milepost"))
         raise typer.Exit
+
+
+@app.callback()
+def milepost(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Evaluates the checkpoints of an LLM training run as they land."""
 
 
 @app.command()
