@@ -1,15 +1,20 @@
 """Grade a run's samples while its workers still make them, and write the grades once they are done."""
 
 import time
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from infra.atomic import write_table_atomically
+from schemas.errors import StoreError
 from schemas.grading import Grade, GradingConfig
-from schemas.inference import Plan, SampleRecord
+from schemas.inference import Plan
+from schemas.states import FinishReason
 from schemas.tables import GRADE_SCHEMA
 from tasks.grading.grader import Grader, GradeRequest
 from tasks.inference.journal import JournalFollower
@@ -17,57 +22,55 @@ from tasks.inference.session import RunSession
 
 _POLL_S: Final = 0.25
 """Seconds between looks at the journals: grading ends that much after generation at most."""
-
-
-class _Question(NamedTuple):
-    """What grading needs of an item."""
-
-    gold: str
-    grader: str
-    grader_data: str
-    starts_in_reasoning: bool
+_BATCH_ROWS: Final = 4096
+QUESTION_COLUMNS: Final = ("item_id", "prompt", "gold", "grader", "grader_data")
+"""What grading needs of the prompts."""
 
 
 class GradeBook:
     """Grades of a run as they come, the first one of each sample; kept as Arrow chunks."""
 
     def __init__(self, plan: Plan, prompts: pa.Table, grader: Grader) -> None:
-        """`prompts` is PROMPT_SCHEMA."""
+        """`prompts` has the columns `QUESTION_COLUMNS` of PROMPT_SCHEMA."""
         self._grader = grader
         self._n_samples = plan.n_samples
-        self._index = {item.item_id: number for number, item in enumerate(plan.items)}
-        self._seen = bytearray(len(plan.items) * plan.n_samples)
-        self._questions = _read_questions(prompts)
+        self._prompts = prompts.select(QUESTION_COLUMNS)
+        self._ids = prompts.column("item_id").combine_chunks()
+        self._seen = np.zeros(prompts.num_rows * plan.n_samples, np.bool_)
         self._chunks: list[pa.Table] = []
 
-    def grade(self, records: Iterable[SampleRecord]) -> int:
-        """Grade the records that are new; return how many those were."""
-        new = [record for record in records if self._claim(record)]
-        if new:
-            grades = self._grader.grade([self._request(record) for record in new])
-            self._chunks.append(_to_table(new, grades))
-        return len(new)
+    def grade(self, samples: pa.Table) -> int:
+        """Grade the samples (JOURNAL_SCHEMA) that are new; return how many those were.
+
+        Raises:
+            StoreError: a sample was never planned.
+        """
+        rows = self._claim(samples)
+        new = samples.filter(pa.array(rows >= 0))
+        if new.num_rows:
+            questions = self._prompts.take(rows[rows >= 0])
+            self._chunks.append(_to_table(new, self._grader.grade(_requests(new, questions))))
+        return new.num_rows
 
     def table(self) -> pa.Table:
         """Return all grades so far, GRADE_SCHEMA."""
         return pa.concat_tables(self._chunks) if self._chunks else GRADE_SCHEMA.empty_table()
 
-    def _claim(self, record: SampleRecord) -> bool:
-        slot = self._index[record.item_id] * self._n_samples + record.repeat
-        is_new = not self._seen[slot]
-        self._seen[slot] = 1
-        return is_new
-
-    def _request(self, record: SampleRecord) -> GradeRequest:
-        question = self._questions[record.item_id]
-        return GradeRequest(
-            completion=record.completion if record.error is None else None,
-            gold=question.gold,
-            finish_reason=record.finish_reason,
-            grader="reasoning_gym" if question.grader == "reasoning_gym" else "math",
-            grader_data=question.grader_data,
-            starts_in_reasoning=question.starts_in_reasoning,
-        )
+    def _claim(self, samples: pa.Table) -> npt.NDArray[np.int64]:
+        """Return the row of each sample's prompt; -1 for a sample that has a grade, or stands here twice."""
+        found = pc.index_in(samples.column("item_id"), value_set=self._ids)
+        repeats = samples.column("repeat").to_numpy().astype(np.int64)
+        if found.null_count or np.any((repeats < 0) | (repeats >= self._n_samples)):
+            raise StoreError(
+                "a journal holds a sample that was never planned: the folder was mixed with another run's; remove it"
+            )
+        rows = found.to_numpy(zero_copy_only=False).astype(np.int64)
+        slots = rows * self._n_samples + repeats
+        is_first = np.zeros(len(slots), np.bool_)
+        is_first[np.unique(slots, return_index=True)[1]] = True
+        is_new = is_first & ~self._seen[slots]
+        self._seen[slots] = True
+        return np.where(is_new, rows, -1)
 
 
 def grade_run(session: RunSession, config: GradingConfig, *, is_generating: Callable[[], bool]) -> None:
@@ -80,10 +83,11 @@ def grade_run(session: RunSession, config: GradingConfig, *, is_generating: Call
     folders += [spec.output_dir for spec in session.specs]
     followers = [JournalFollower(folder) for folder in folders]
     with Grader(config) as grader:
-        book = GradeBook(session.plan, pq.read_table(session.run.prompts_path), grader)
+        prompts = pq.read_table(session.run.prompts_path, columns=list(QUESTION_COLUMNS))
+        book = GradeBook(session.plan, prompts, grader)
         while True:
             goes_on = is_generating()  # asked before reading: what is journalled afterwards is read by the next look
-            num_new = sum(book.grade(follower.read_new()) for follower in followers)
+            num_new = sum(book.grade(batch) for follower in followers for batch in _in_batches(follower.new_tables()))
             if not num_new and not goes_on:
                 break
             if not num_new:
@@ -91,29 +95,46 @@ def grade_run(session: RunSession, config: GradingConfig, *, is_generating: Call
         write_table_atomically(session.run.grades_path, book.table())
 
 
-def _read_questions(prompts: pa.Table) -> dict[str, _Question]:
-    names = ["item_id", "gold", "grader", "grader_data", "prompt"]
-    rows: list[dict[str, str]] = prompts.select(names).to_pylist()
-    return {
-        row["item_id"]: _Question(
-            row["gold"], row["grader"], row["grader_data"], row["prompt"].rstrip().endswith("<think>")
+def _in_batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the same rows in tables that keep all grading processes busy and still fit memory."""
+    held: list[pa.Table] = []
+    for table in tables:
+        held.append(table)
+        if sum(each.num_rows for each in held) >= _BATCH_ROWS:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _requests(samples: pa.Table, questions: pa.Table) -> list[GradeRequest]:
+    """Return what to grade of equally long tables: samples and the prompts that they answer."""
+    opened = pc.ends_with(pc.utf8_rtrim_whitespace(questions.column("prompt")), "<think>")
+    rows = zip(
+        *(samples.column(name).to_pylist() for name in ("completion", "finish_reason", "error")),
+        *(questions.column(name).to_pylist() for name in ("gold", "grader", "grader_data")),
+        opened.to_pylist(),
+        strict=True,
+    )
+    return [
+        GradeRequest(
+            completion=completion if error is None else None,
+            gold=gold,
+            finish_reason=None if finish_reason is None else FinishReason(finish_reason),
+            grader="reasoning_gym" if grader == "reasoning_gym" else "math",
+            grader_data=grader_data,
+            starts_in_reasoning=starts_in_reasoning,
         )
-        for row in rows
-    }
-
-
-def _to_table(records: list[SampleRecord], grades: list[Grade]) -> pa.Table:
-    rows = [
-        {
-            "item_id": record.item_id,
-            "repeat": record.repeat,
-            "replica": record.replica,
-            "attempt": record.attempt,
-            "verdict": grade.verdict.value,
-            "answer": grade.answer,
-            "score": grade.score,
-            "reason": grade.reason,
-        }
-        for record, grade in zip(records, grades, strict=True)
+        for completion, finish_reason, error, gold, grader, grader_data, starts_in_reasoning in rows
     ]
-    return pa.Table.from_pylist(rows, schema=GRADE_SCHEMA)
+
+
+def _to_table(samples: pa.Table, grades: list[Grade]) -> pa.Table:
+    columns: dict[str, Any] = {name: samples.column(name) for name in ("item_id", "repeat", "replica", "attempt")}
+    columns |= {
+        "verdict": [grade.verdict.value for grade in grades],
+        "answer": [grade.answer for grade in grades],
+        "score": [grade.score for grade in grades],
+        "reason": [grade.reason for grade in grades],
+    }
+    return pa.table(columns, schema=GRADE_SCHEMA)

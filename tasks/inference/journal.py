@@ -10,7 +10,7 @@ and its sample is made again; a whole line that cannot be read is damage and an 
 import errno
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -125,8 +125,7 @@ class JournalWriter:
         self._size += len(line)
 
     def _close_segment(self) -> None:
-        rows = [record.model_dump(mode="json") for record in self._records]
-        write_table_atomically(self._path.with_suffix(".parquet"), pa.Table.from_pylist(rows, schema=JOURNAL_SCHEMA))
+        write_table_atomically(self._path.with_suffix(".parquet"), _to_table(self._records))
         self._records = []
         self._drop_lines()
 
@@ -152,37 +151,47 @@ class JournalFollower:
         Raises:
             StoreError: the journal is damaged.
         """
-        records: list[SampleRecord] = []
+        return [record for table in self.new_tables() for record in _records(table)]
+
+    def new_tables(self) -> Iterator[pa.Table]:
+        """Yield the same as JOURNAL_SCHEMA tables, one per segment: a long journal is never in memory as a whole.
+
+        What is not taken from the iterator is left to the next call.
+
+        Raises:
+            StoreError: the journal is damaged.
+        """
         while True:
             # looked up before the segment is read: its successor exists only once it is complete
             has_successor = self._has_successor()
             parquet = self._segments / f"{self._number:05d}.parquet"
             is_closed = parquet.exists()
-            if is_closed:
-                records += _records(_read_parquet(parquet).slice(self._num_read))
-            else:
-                records += self._read_lines(parquet)
-            if not has_successor and not is_closed:
-                return records
-            self._number += 1
-            self._num_read = self._offset = 0
+            table = _read_parquet(parquet).slice(self._num_read) if is_closed else self._read_lines(parquet)
+            is_last = not has_successor and not is_closed
+            if not is_last:
+                self._number += 1
+                self._num_read = self._offset = 0
+            if table.num_rows:
+                yield table
+            if is_last:
+                return
 
     def _has_successor(self) -> bool:
         stem = self._segments / f"{self._number + 1:05d}"
         return stem.with_suffix(".jsonl").exists() or stem.with_suffix(".parquet").exists()
 
-    def _read_lines(self, parquet: Path) -> list[SampleRecord]:
+    def _read_lines(self, parquet: Path) -> pa.Table:
         path = parquet.with_suffix(".jsonl")
         try:
             with path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
-            return []  # not begun, or closed a moment ago: the next call finds its Parquet
+            return JOURNAL_SCHEMA.empty_table()  # not begun, or closed a moment ago: the next call finds its Parquet
         records, num_bytes = _parse_lines(path, data, self._num_read)
         self._num_read += len(records)
         self._offset += num_bytes
-        return records
+        return _to_table(records)
 
 
 def read_tables(folders: Iterable[Path]) -> Iterator[pa.Table]:
@@ -206,8 +215,7 @@ def read_tables(folders: Iterable[Path]) -> Iterator[pa.Table]:
                 continue
             records, _ = _parse_lines(lines, data, 0)
             if records:
-                rows = [record.model_dump(mode="json") for record in records]
-                yield pa.Table.from_pylist(rows, schema=JOURNAL_SCHEMA)
+                yield _to_table(records)
 
 
 def read_journal(folder: Path) -> Iterator[SampleRecord]:
@@ -264,6 +272,11 @@ def _read_parquet(path: Path) -> pa.Table:
         raise StoreError(
             f"{path} cannot be read as a journal segment ({exc}): restore it, or remove it to generate its samples anew"
         ) from exc
+
+
+def _to_table(records: Sequence[SampleRecord]) -> pa.Table:
+    rows = [record.model_dump(mode="json") for record in records]
+    return pa.Table.from_pylist(rows, schema=JOURNAL_SCHEMA)
 
 
 def _records(table: pa.Table) -> list[SampleRecord]:
