@@ -1,0 +1,51 @@
+"""A signal ends a command with 128 + its number, even while a thread of it never ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows.interruption import Interrupted, interruptible
+
+ROOT = Path(__file__).resolve().parents[3]
+STUCK = """
+import subprocess, sys, threading, time
+from flows.interruption import end_within
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid)
+threading.Thread(target=time.sleep, args=(600,)).start()
+end_within(0.5, 143)
+"""
+
+
+def signal_oneself(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_raises_and_its_handler_is_put_back(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted) as caught, interruptible():
+        signal_oneself(number)
+    assert caught.value.exit_code == 128 + number
+    assert str(caught.value) == number.name
+    assert signal.getsignal(number) == before
+
+
+def test_nothing_takes_an_interruption_for_a_failure() -> None:
+    assert not issubclass(Interrupted, Exception)
+
+
+def test_a_process_that_cannot_end_is_ended_with_its_children() -> None:
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", STUCK], cwd=ROOT, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 143, done.stderr
+    assert time.monotonic() - began < 30
+    child = int(done.stdout)
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
