@@ -95,19 +95,19 @@ def evaluate(
         check_inputs(loaded.config)
         summary = _run_flow(loaded.config)
         from flows.console import print_summary
+        from flows.interruption import end_within
 
         if as_json:
             typer.echo(summary.model_dump_json())
         else:
             print_summary(summary)
+        end_within(_END_S, 0)
 
 
 def _run_flow(config: "EvaluationConfig") -> "RunSummary":
-    """Run the flow against the user's Prefect API, else one of this command's own; from here on the end is bounded."""
+    """Run the flow against the user's Prefect API, else one of this command's own. A failure ends the process soon."""
     from flows.interruption import Interrupted, end_within, interruptible
 
-    exit_code = 1
-    patience_s = _END_S
     try:
         with interruptible(), _prefect_api() as api_is_ready:
             from flows.console import shown_progress
@@ -115,19 +115,14 @@ def _run_flow(config: "EvaluationConfig") -> "RunSummary":
 
             api_is_ready()
             with shown_progress():
-                summary = evaluate_flow(config)
+                return evaluate_flow(config)
     except MilepostError as exc:
-        exit_code = exc.exit_code
+        end_within(_END_S, exc.exit_code)
         raise
     except Interrupted as exc:
-        exit_code, patience_s = exc.exit_code, _INTERRUPTED_END_S
+        end_within(_INTERRUPTED_END_S, exc.exit_code)
         typer.echo(f"interrupted by {exc}; what is finished is kept: run the same command to go on", err=True)
-        raise typer.Exit(exit_code) from exc
-    else:
-        exit_code = 0
-        return summary
-    finally:
-        end_within(patience_s, exit_code)
+        raise typer.Exit(exc.exit_code) from exc
 
 
 @contextmanager

@@ -37,10 +37,13 @@ class Interrupted(BaseException):
 def interruptible() -> Generator[None]:
     """Raise Interrupted in the block on SIGTERM, SIGHUP or Ctrl-C. Main thread only.
 
+    A signal that the process was started to ignore, as nohup does with SIGHUP, stays ignored.
+
     Raises:
         Interrupted: a signal came.
     """
-    before = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in heeded}
     try:
         yield
     except KeyboardInterrupt as exc:

@@ -38,6 +38,16 @@ def test_a_signal_raises_and_its_handler_is_put_back(number: signal.Signals) -> 
     assert signal.getsignal(number) == before
 
 
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible():
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.05)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_nothing_takes_an_interruption_for_a_failure() -> None:
     assert not issubclass(Interrupted, Exception)
 
