@@ -130,7 +130,7 @@ def _prefect_api() -> Generator[Callable[[], None]]:
     """Have a Prefect API while the block runs; call what is yielded before it is needed."""
     for name, value in _PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
     from flows.local_server import LocalServer, require_answer
 
@@ -139,7 +139,7 @@ def _prefect_api() -> Generator[Callable[[], None]]:
         require_answer(url)
         yield lambda: None
         return
-    with LocalServer() as server, ExitStack() as settings:
+    with LocalServer(PREFECT_HOME.value()) as server, ExitStack() as settings:
         yield lambda: settings.enter_context(temporary_settings({PREFECT_API_URL: server.wait_ready()})) and None
 
 

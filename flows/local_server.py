@@ -5,6 +5,7 @@ ended, and it stays behind when the command is killed. This one has a session of
 command closes, however the command ends.
 """
 
+import fcntl
 import os
 import signal
 import socket
@@ -15,8 +16,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
@@ -39,16 +41,24 @@ _ENVIRONMENT: Final = {
 class LocalServer:
     """A server on a free port of the loopback address. Entering starts it, `wait_ready` says where it is."""
 
-    def __init__(self, *, timeout_s: float = _START_TIMEOUT_S) -> None:
-        """`timeout_s`: longest time from start to the first answer."""
+    def __init__(self, home: Path, *, timeout_s: float = _START_TIMEOUT_S) -> None:
+        """`home`: Prefect's folder, where its database is; `timeout_s`: longest time from start to the first answer."""
+        self._home = home
         self._timeout_s = timeout_s
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._lock = ExitStack()
+        self._log: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
 
     def __enter__(self) -> Self:
-        """Start the process."""
+        """Start the process, once no other of this home is starting.
+
+        Raises:
+            SetupError: Prefect's folder cannot be written.
+        """
+        self._take_lock()
         self._started = time.monotonic()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._process = subprocess.Popen(
             [sys.executable, "-m", "flows.local_server"],
             env=os.environ | _ENVIRONMENT,
@@ -63,6 +73,7 @@ class LocalServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the process."""
+        self._lock.close()
         process = self._process
         if process is not None:
             process.terminate()
@@ -74,7 +85,8 @@ class LocalServer:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()
-        self._log.close()
+        if self._log is not None:
+            self._log.close()
 
     def wait_ready(self) -> str:
         """Return the URL of its API once it answers.
@@ -91,14 +103,30 @@ class LocalServer:
             if not port or process.poll() is not None:
                 raise self._failure(f"ended with exit code {process.wait()}")
             if _answers(f"{url}/health"):
+                self._lock.close()
                 return url
             if time.monotonic() - self._started > self._timeout_s:
                 raise self._failure(f"gave no answer within {self._timeout_s:g} s")
             time.sleep(_POLL_S)
 
+    def _take_lock(self) -> None:
+        """Wait for other starting servers: two that make the tables of one new database at once both fail."""
+        try:
+            self._home.mkdir(parents=True, exist_ok=True)
+            file = self._lock.enter_context((self._home / "milepost-server.lock").open("wb"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as exc:
+            self._lock.close()
+            raise SetupError(
+                f"Prefect's folder {self._home} cannot be written ({exc.strerror}); set PREFECT_HOME to one that can"
+            ) from exc
+
     def _failure(self, what: str) -> SetupError:
-        self._log.seek(0)
-        tail = self._log.read()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
+        said = b""
+        if self._log is not None:
+            self._log.seek(0)
+            said = self._log.read()
+        tail = said[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
         return SetupError(
             f"a Prefect server of this command's own {what}; start one with `prefect server start` and set "
             f"PREFECT_API_URL, or try again. It said: {tail or 'nothing'}"

@@ -1,0 +1,51 @@
+"""The Prefect server of one command answers, ends with it, and says why when it cannot start."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from flows.local_server import LocalServer
+from schemas.errors import SetupError
+
+pytestmark = pytest.mark.needs_prefect
+
+
+@pytest.fixture
+def prefect_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    monkeypatch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    monkeypatch.setenv("DO_NOT_TRACK", "1")
+    return tmp_path / "prefect"
+
+
+def test_it_answers_on_the_loopback_address_until_it_is_left(prefect_home: Path) -> None:
+    with LocalServer(prefect_home) as server:
+        url = server.wait_ready()
+        assert url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(f"{url}/health") as reply:
+            assert json.load(reply) is True
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"{url}/health")
+
+
+def test_a_server_that_cannot_start_says_why(prefect_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", f"sqlite+aiosqlite:///{prefect_home}/no/such/folder/db")
+    with LocalServer(prefect_home) as server, pytest.raises(SetupError, match="ended with exit code") as caught:
+        server.wait_ready()
+    assert "PREFECT_API_URL" in str(caught.value)
+    assert not str(caught.value).endswith("It said: nothing")
+
+
+def test_a_folder_that_cannot_be_written_is_named(prefect_home: Path) -> None:
+    prefect_home.write_text("a file")
+    with pytest.raises(SetupError, match="set PREFECT_HOME") as caught:
+        LocalServer(prefect_home).__enter__()
+    assert str(prefect_home) in str(caught.value)
+
+
+def test_a_server_that_is_too_slow_is_given_up(prefect_home: Path) -> None:
+    with LocalServer(prefect_home, timeout_s=0.0) as server, pytest.raises(SetupError, match="no answer within 0 s"):
+        server.wait_ready()
