@@ -58,7 +58,7 @@ class LocalServer:
         """
         self._take_lock()
         self._started = time.monotonic()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "flows.local_server"],
             env=os.environ | _ENVIRONMENT,
