@@ -1,0 +1,368 @@
+"""`milepost evaluate` end to end, on real engines and a real Prefect server: what it publishes, what it survives."""
+
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+import pytest
+
+from schemas.states import RunStatus
+from tests.integration.engine_environment import CHECKPOINT, require_engine
+from tests.integration.evaluation_commands import (
+    Command,
+    ended,
+    keys,
+    num_finished,
+    only_run,
+    records_of,
+    samples_of,
+)
+
+pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect]
+
+GREEDY = ("actor.dtype=float32", "gconfig.temperature=0", "gconfig.n_samples=1", "gconfig.max_new_tokens=16")
+LONG = ("gconfig.max_new_tokens=48", "gconfig.min_new_tokens=24", "gconfig.n_samples=2")
+"""Long enough to be interrupted."""
+TASKS = {
+    "resolve-checkpoint",
+    "load-validation-set",
+    "plan-run",
+    "run-inference-0",
+    "grade",
+    "merge-samples",
+    "aggregate-metrics",
+    "publish",
+}
+Evaluate = Callable[..., Command]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _engine() -> None:
+    require_engine()
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """No Prefect settings but ours, one thread per engine process."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    return inherited | {
+        "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect")),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
+
+
+@pytest.fixture(scope="module")
+def api(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Prefect server that runs for these tests."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        sys.executable,
+        "-m",
+        "prefect",
+        "server",
+        "start",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--no-ui",
+    ]
+    url = f"http://127.0.0.1:{port}/api"
+    log_path = tmp_path_factory.mktemp("server") / "log.txt"
+    with log_path.open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 180
+            while not _is_up(url):
+                assert server.poll() is None, log_path.read_text()
+                assert time.monotonic() < deadline, log_path.read_text()
+                time.sleep(0.2)
+            yield url
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
+
+
+def _is_up(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False
+
+
+def ask(api: str, path: str, query: dict[str, object]) -> list[dict[str, Any]]:
+    request = urllib.request.Request(
+        f"{api}/{path}", json.dumps(query).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        rows: list[dict[str, Any]] = json.load(reply)
+    return rows
+
+
+@pytest.fixture
+def evaluate(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[Evaluate]:
+    """Starts commands that use the server of these tests, in `out` of the test's folder unless told otherwise."""
+    yield from _starter(environment | {"PREFECT_API_URL": api}, tmp_path)
+
+
+@pytest.fixture
+def evaluate_alone(environment: dict[str, str], tmp_path: Path) -> Iterator[Evaluate]:
+    """Starts commands that must bring a Prefect server of their own."""
+    yield from _starter(environment, tmp_path)
+
+
+def _starter(environment: dict[str, str], folder: Path) -> Iterator[Evaluate]:
+    started: list[Command] = []
+    cores = sorted(os.sched_getaffinity(0))
+
+    def start(engine: str, overrides: Sequence[str] = (), *, fileroot: Path = folder / "out", size: int = 8) -> Command:
+        command = Command(
+            folder,
+            [
+                f"actor.path={CHECKPOINT}",
+                f"cluster.fileroot={fileroot}",
+                f"rollout.backend={engine}",
+                "rollout.max_concurrent_rollouts=4",
+                f"valid_dataset.path=reasoning_gym:chain_sum+basic_arithmetic?size={size}&seed=1",
+                *overrides,
+            ],
+            environment,
+            # engine threads that outnumber free cores are ten times slower: as many cores as replicas, in turn
+            cores=[cores[(len(started) + number) % len(cores)] for number in range(int(engine[-1]))],
+        )
+        started.append(command)
+        return command
+
+    yield start
+    for command in started:
+        if command.process.poll() is None:
+            command.process.kill()
+            command.process.wait()
+
+
+def test_a_run_is_published_and_shown_and_replicas_change_nothing(evaluate: Evaluate, api: str, tmp_path: Path) -> None:
+    first = evaluate("vllm:d1", GREEDY).summary()
+    assert (first.num_planned, first.num_failed, first.num_attempts, first.num_resumed) == (8, 0, 1, 0)
+    samples = samples_of(first)
+    _check_metrics(first.store, samples)
+    _check_readers(first.store, num_runs=1)
+    _check_prefect(api, tmp_path / "out")
+
+    second = evaluate("vllm:d2", GREEDY).summary()
+    assert second.run_id != first.run_id, "a finished run is not taken up again"
+    assert (second.num_attempts, second.num_resumed) == (1, 0)
+    again = samples_of(second)
+    assert set(again.column("replica").to_pylist()) == {0, 1}
+    for name in ("item_id", "seed", "prompt_hash", "completion", "verdict", "answer"):
+        assert again.column(name).to_pylist() == samples.column(name).to_pylist(), name
+    _check_readers(first.store, num_runs=2)
+
+
+def _check_metrics(store: Path, samples: pa.Table) -> None:
+    metrics = pyarrow.dataset.dataset(store / "metrics").to_table().to_pylist()
+    values = {(row["subset"], row["metric"]): row for row in metrics}
+    assert {subset for subset, _ in values} == {"all", "task=chain_sum", "task=basic_arithmetic"}
+    verdicts = Counter(samples.column("verdict").to_pylist())
+    accuracy = values["all", "accuracy"]
+    assert accuracy["value"] == pytest.approx(verdicts["correct"] / accuracy["num_scored"])
+    assert accuracy["num_scored"] + accuracy["num_failed"] == accuracy["num_planned"] == samples.num_rows
+    assert accuracy["num_scored"] == pc.count(samples.column("score")).as_py()
+    length = values["all", "response_length"]["value"]
+    assert length == pytest.approx(pc.mean(samples.column("num_completion_tokens")).as_py())
+    parts = [values[f"task={name}", "accuracy"]["num_planned"] for name in ("chain_sum", "basic_arithmetic")]
+    assert sum(parts) == accuracy["num_planned"]
+
+
+def _check_readers(store: Path, *, num_runs: int) -> None:
+    pattern = f"{store}/samples/**/*.parquet"
+    with duckdb.connect() as connection:
+        counted = connection.sql(f"select count(*), count(distinct run_id) from '{pattern}'").fetchall()
+    assert counted == [(8 * num_runs, num_runs)]
+    assert polars.scan_parquet(f"{store}/samples").select(polars.len()).collect().item() == 8 * num_runs
+    assert pyarrow.dataset.dataset(store / "runs").count_rows() == num_runs
+
+
+def _check_prefect(api: str, fileroot: Path) -> None:
+    (flow_run,) = [
+        run
+        for run in ask(api, "flow_runs/filter", {"sort": "START_TIME_DESC"})
+        if run["parameters"]["config"]["cluster"]["fileroot"] == str(fileroot)
+    ]
+    assert flow_run["state_type"] == "COMPLETED"
+    only = {"flow_runs": {"id": {"any_": [flow_run["id"]]}}}
+    task_runs: list[dict[str, Any]] = []
+    deadline = time.monotonic() + 30
+    while len(task_runs) < len(TASKS) or any(run["state_type"] != "COMPLETED" for run in task_runs):
+        assert time.monotonic() < deadline, [(run["name"], run["state_type"]) for run in task_runs]
+        time.sleep(0.2)  # task runs reach the database through a queue
+        task_runs = ask(api, "task_runs/filter", only)
+    assert {run["name"] for run in task_runs if run["name"].startswith("run-inference")} == {"run-inference-0"}
+    assert {_task_name(run["name"]) for run in task_runs} == TASKS
+    artifacts = {artifact["key"]: artifact for artifact in ask(api, "artifacts/filter", only)}
+    assert (artifacts["replica-0"]["type"], artifacts["replica-0"]["data"]) == ("progress", 100.0)
+    rows = json.loads(artifacts["metrics"]["data"])
+    assert [row["subset"] for row in rows] == ["all", "task=basic_arithmetic", "task=chain_sum"]
+
+
+def _task_name(run_name: str) -> str:
+    return run_name if run_name.startswith("run-inference-") else run_name.rsplit("-", 1)[0]
+
+
+def test_a_killed_command_goes_on_where_it_was_with_other_replicas(evaluate: Evaluate, tmp_path: Path) -> None:
+    fileroot = tmp_path / "out"
+    command = evaluate("vllm:d1", LONG, size=16)
+    command.wait_for(lambda: num_finished(fileroot) >= 6)
+    run = only_run(fileroot)
+    seen = keys(records_of(run, 1))
+    workers = command.children("tasks.inference.worker")
+    helpers = psutil.Process(command.process.pid).children(recursive=True)
+    assert len(workers) == 1
+    time.sleep(1.0)
+    command.process.kill()
+    command.finish()
+    assert ended(helpers)
+    kept = keys(records_of(run, 1))
+    assert seen <= kept
+    assert len(kept) < 32
+    assert run.read_state().status is RunStatus.RUNNING
+
+    resumed = evaluate("vllm:d2", LONG, size=16)
+    summary = resumed.summary()
+    assert summary.run_id == run.run_id
+    assert (summary.num_attempts, summary.num_resumed, summary.num_planned) == (2, len(kept), 32)
+    assert keys(records_of(run, 2)).isdisjoint(kept)
+    assert "num_replicas 1 -> 2" in summary.differences
+    assert "num_replicas 1 -> 2" in resumed.messages
+    samples = samples_of(summary)
+    assert set(samples.column("attempt").to_pylist()) == {1, 2}
+    assert len(set(samples.column("seed").to_pylist())) == 32
+
+
+def test_a_killed_worker_fails_the_command_and_the_next_one_completes(evaluate: Evaluate, tmp_path: Path) -> None:
+    fileroot = tmp_path / "out"
+    command = evaluate("transformers:d1", LONG, size=6)
+    command.wait_for(lambda: num_finished(fileroot) >= 2)
+    (worker,) = command.children("tasks.inference.worker")
+    worker.kill()
+    command.failure(1, "replica 0 was killed by SIGKILL", "attempt-0001-replica-000.log")
+    assert json.loads(command.document())["error"]["type"] == "WorkerError"
+    state = only_run(fileroot).read_state()
+    assert state.status is RunStatus.FAILED
+    assert "SIGKILL" in (state.error or "")
+    summary = evaluate("transformers:d1", LONG, size=6).summary()
+    assert summary.num_attempts == 2
+    assert summary.num_resumed >= 2
+    assert samples_of(summary).num_rows == 12
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_ends_and_leaves_nothing_running(
+    evaluate_alone: Evaluate, tmp_path: Path, number: signal.Signals
+) -> None:
+    fileroot = tmp_path / "out"
+    command = evaluate_alone("transformers:d1", LONG, size=6)
+    command.wait_for(lambda: num_finished(fileroot) >= 1)
+    helpers = psutil.Process(command.process.pid).children(recursive=True)
+    assert len(command.children("flows.local_server")) == 1
+    assert len(command.children("tasks.inference.worker")) == 1
+    took_s = command.signal_group(number)
+    assert took_s < 15
+    command.failure(128 + number, f"interrupted by {number.name}", "run the same command to go on")
+    assert ended(helpers, 1.0)
+    state = only_run(fileroot).read_state()
+    assert (state.status, state.error) == (RunStatus.FAILED, "interrupted")
+    assert list((fileroot / "pins").iterdir()) == []
+
+
+def test_a_command_that_is_killed_takes_its_own_prefect_server_along(evaluate_alone: Evaluate, tmp_path: Path) -> None:
+    command = evaluate_alone("transformers:d1", LONG, size=6)
+    command.wait_for(lambda: bool(command.children("flows.local_server")))
+    helpers = psutil.Process(command.process.pid).children(recursive=True)
+    command.process.kill()
+    command.finish()
+    assert ended(helpers)
+
+
+def test_two_commands_at_once_make_two_runs_on_a_machine_that_prefect_has_never_seen(
+    evaluate_alone: Evaluate, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(environment, "PREFECT_HOME", str(tmp_path / "prefect"))
+    commands = [evaluate_alone("transformers:d1", GREEDY) for _ in range(2)]
+    first, second = (command.summary() for command in commands)
+    assert first.run_id != second.run_id
+    assert samples_of(first).column("seed").to_pylist() == samples_of(second).column("seed").to_pylist()
+    assert pyarrow.dataset.dataset(first.store / "runs").count_rows() == 2
+    assert not list((first.store / ".staging").iterdir())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 80 MiB, of which the store wants 64 free at the start."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small tmpfs to fill")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=80m", "milepost-test", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all that is left of a disk."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError as exc:
+                assert exc.errno == errno.ENOSPC  # noqa: PT017 - the end of the loop is what is wanted
+    return filler
+
+
+def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(evaluate: Evaluate, small_disk: Path) -> None:
+    fileroot = small_disk / "out"
+    command = evaluate("transformers:d1", LONG, size=6, fileroot=fileroot)
+    command.wait_for(lambda: num_finished(fileroot) >= 2)
+    filler = fill(small_disk)
+    workers = command.children("tasks.inference.worker")
+    assert command.finish() in (1, 2)
+    assert "Traceback" not in command.messages
+    assert "disk is full" in command.messages or "No space left" in command.messages
+    assert str(fileroot) in command.messages
+    assert ended(workers)
+    command = evaluate("transformers:d1", LONG, size=6, fileroot=fileroot)
+    command.failure(2, "MiB free, 64 MiB are needed", "cluster.fileroot")
+    filler.unlink()
+    summary = evaluate("transformers:d1", LONG, size=6, fileroot=fileroot).summary()
+    assert summary.num_attempts == 2
+    assert summary.num_resumed >= 2
+    assert samples_of(summary).num_rows == 12
