@@ -101,8 +101,9 @@ def run_session_replica(
     try:
         return run_replica(spec, session.launcher, launch, on_progress=on_progress)
     except MilepostError as exc:
-        # said at once: the other replicas go on, as what they finish is kept for the resumed run
-        logger.warning("%s", exc)
+        if len(session.specs) > 1 and not session.stopping.is_set():
+            # said at once: the other replicas go on, as what they finish is kept for the resumed run
+            logger.warning("%s", exc)
         raise
 
 
