@@ -174,6 +174,8 @@ def _load(spec: EngineSpec) -> _Core:
             # bare machine lacks. Read when vLLM imports torch._dynamo.
             os.environ["TORCHDYNAMO_DISABLE"] = "1"
         vllm: Any = import_module("vllm")
+        if not on_gpu:
+            _leave_out_ranks(import_module("vllm.v1.sample.sampler"), torch)
     except ImportError as exc:
         raise SetupError(
             f"vllm cannot be imported in the engine environment ({exc}); run `make setup`, or point engine.python at "
@@ -205,6 +207,20 @@ def _load(spec: EngineSpec) -> _Core:
         disable_log_stats=True,
     )
     return llm.llm_engine
+
+
+def _leave_out_ranks(sampler: Any, torch: Any) -> None:
+    """Keep the sampler from ranking each sampled token in the vocabulary, which nothing here reads.
+
+    Without a compiler that costs 41 ms per step of 128 sequences and 49,152 tokens on one core, twice the
+    log-probabilities themselves and 5% of a small model's step. A vLLM that names it otherwise is only slower.
+    """
+    if hasattr(sampler, "batched_count_greater_than"):
+
+        def no_ranks(_logprobs: Any, values: Any) -> Any:
+            return torch.zeros(len(values), dtype=torch.int64)
+
+        sampler.batched_count_greater_than = no_ranks
 
 
 def _cpu_cache_bytes(spec: EngineSpec) -> int:
