@@ -124,7 +124,10 @@ def test_a_processor_without_avx2_cannot_run_vllm() -> None:
     check = diagnostics.check_cpu(frozenset({"sse4_2"}))
     assert check.status is CheckStatus.MISSING
     assert "transformers" in check.fix
-    assert diagnostics.check_cpu(frozenset({"avx2"})).status is CheckStatus.OK
+    slow = diagnostics.check_cpu(frozenset({"avx2"}))
+    assert slow.status is CheckStatus.WARNING
+    assert "actor.dtype=float32" in slow.fix
+    assert diagnostics.check_cpu(frozenset({"avx2", "avx512f"})).status is CheckStatus.OK
 
 
 def test_memory_must_hold_the_engine(tmp_path: Path) -> None:
