@@ -3,6 +3,8 @@
 Order and names only; each stage is a task of its own room.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import cast
 
@@ -13,6 +15,7 @@ from prefect.utilities.annotations import quote
 from infra.checkpoints.pins import release_pin, verify_pin
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
+from schemas.errors import MilepostError, UserInputError
 from schemas.inference import WorkerResult
 from schemas.summary import RunSummary
 from tasks.checkpoint.task import resolve_checkpoint_task
@@ -40,7 +43,7 @@ def evaluate(config: EvaluationConfig) -> RunSummary:
         validation_set = load_validation_set_task(config, checkpoint.report, checkpoint.folder)
         # quoted, or Prefect would walk through every prompt in search of futures
         quoted = cast("ValidationSet", quote(validation_set))
-        with plan_run_task(config, checkpoint, quoted, now=datetime.now(UTC)) as session:
+        with plan_run_task(config, checkpoint, quoted, now=datetime.now(UTC)) as session, _launched():
             _generate_and_grade(config, session)
             verify_pin(checkpoint.pin)
             certificate = merge_samples_task(session)
@@ -48,6 +51,16 @@ def evaluate(config: EvaluationConfig) -> RunSummary:
             return publish_task(config, session, certificate)
     finally:
         release_pin(checkpoint.pin)
+
+
+@contextmanager
+def _launched() -> Generator[None]:
+    """What goes wrong from here on, such as a full disk, is a failed run: exit code 2 says nothing was launched."""
+    try:
+        yield
+    except UserInputError as exc:
+        exc.exit_code = MilepostError.exit_code
+        raise
 
 
 def _generate_and_grade(config: EvaluationConfig, session: RunSession) -> None:
