@@ -160,7 +160,9 @@ def log_tail(path: Path) -> str:
             data = file.read()
     except OSError as exc:
         return f"(the log cannot be read: {exc})"
-    lines = [line for line in data.decode("utf-8", errors="replace").split("\n") if line.strip()]
+    # of a progress bar, which redraws its line after a carriage return, the last state
+    shown = (line.rstrip("\r").rpartition("\r")[2] for line in data.decode("utf-8", errors="replace").split("\n"))
+    lines = [line for line in shown if line.strip()]
     return "\n".join(f"    {line[:400]}" for line in lines[-_LOG_TAIL_LINES:]) or "(the log is empty)"
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class Bench:
         self._program = folder / "python"
         self.launcher = LocalLauncher(grace_s=1.0)
         self.progress: list[ReplicaProgress] = []
+        self.stopping: threading.Event | None = None
 
     def run(self, code: str, *, setup_timeout_s: float = 60.0) -> WorkerResult:
         prelude = "import json, os, pathlib, sys, time\nfolder = pathlib.Path(sys.argv[-2]).parent\n"
@@ -57,6 +59,7 @@ class Bench:
             log_path=self.log_path,
             setup_timeout_s=setup_timeout_s,
             poll_interval_s=0.05,
+            stopping=self.stopping,
         )
         return run_replica(self.spec, self.launcher, launch, on_progress=self.tell)
 
@@ -167,6 +170,17 @@ def test_whatever_ends_the_controller_ends_the_worker(bench: Bench, error: type[
     assert time.monotonic() - began < 30
 
 
+def test_a_worker_is_ended_when_another_thread_says_so(bench: Bench) -> None:
+    bench.stopping = threading.Event()
+    threading.Timer(0.5, bench.stopping.set).start()
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match="stopped because the run ended"):
+        bench.run("(folder / 'pid').write_text(str(os.getpid()))\ntime.sleep(60)")
+    assert time.monotonic() - began < 30
+    pid_file = bench.spec.output_dir / "pid"
+    assert not pid_file.exists() or not psutil.pid_exists(int(pid_file.read_text()))
+
+
 def test_an_interpreter_that_is_absent_is_a_setup_error(bench: Bench) -> None:
     launch = ReplicaLaunch(
         engine_python=Path("/absent/python"),
@@ -187,6 +201,8 @@ def test_the_tail_of_a_log_is_its_last_lines_and_readable_whatever_it_holds(tmp_
     lines = log_tail(log).split("\n")
     assert len(lines) == 15
     assert lines[-1].startswith("    line 9999")
+    log.write_bytes(b"\rLoading 0%\rLoading 100%\r\nlast words")
+    assert log_tail(log) == "    Loading 100%\n    last words"
 
 
 def test_the_pace_counts_from_the_start_of_generation() -> None:
