@@ -26,6 +26,13 @@ END_S = 15.0
 """Longest time from a signal to the end of a command that was asked to end."""
 
 
+CONFIG = """
+experiment_name: test
+actor: {dtype: float32}  # the quicker one on processors without bfloat16
+gconfig: {n_samples: 2, temperature: 0.7}
+"""
+
+
 class Command:
     """One `milepost evaluate` in a process group of its own, as a shell starts it."""
 
@@ -34,7 +41,9 @@ class Command:
     ) -> None:
         self._stdout, self._stderr = (folder / f"command-{time.monotonic_ns()}.{name}" for name in ("out", "err"))
         start = f"import os; os.sched_setaffinity(0, {list(cores)}); from flows.cli import main; main()"
-        command = [sys.executable, "-c", start, "evaluate", "examples/demo.yaml"]
+        config = folder / "config.yaml"
+        config.write_text(CONFIG)
+        command = [sys.executable, "-c", start, "evaluate", str(config)]
         with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
             self.process = subprocess.Popen(
                 [*command, "--json", *overrides], cwd=ROOT, env=environment, stdout=out, stderr=err, process_group=0
