@@ -228,8 +228,12 @@ class WorkerResult(Model):
     """None when the engine never loaded."""
     num_done: int = 0
     """Samples journalled."""
+    started_at: float | None = None
+    """When the process started, Unix time in seconds."""
     startup_s: float | None = None
     """From process start to an engine ready for its first request."""
+    first_token_s: float | None = None
+    """From process start to the end of the engine's first step, which made the first tokens."""
     generate_s: float | None = None
     """From the first request to the last finished sample."""
     generate_cpu_s: float | None = None

@@ -70,6 +70,7 @@ class _Clock:
     process: float
     generating: float | None = None
     generating_cpu_s: float = 0.0
+    first_token: float | None = None
     last_sample: float | None = None
     last_sample_cpu_s: float = 0.0
 
@@ -161,7 +162,10 @@ class Worker:
                 running[request_id] = task
             if not running:
                 return
-            for generation in engine.step():
+            generations = engine.step()
+            if self._clock.first_token is None:
+                self._clock.first_token = time.monotonic()
+            for generation in generations:
                 self._keep(_finished_record(self.spec, running.pop(generation.request_id), generation))
 
     def _keep(self, record: SampleRecord) -> None:
@@ -175,14 +179,16 @@ class Worker:
 
     def _result(self, outcome: WorkerOutcome, message: str) -> WorkerResult:
         clock, progress = self._clock, self.progress
-        ready, last = clock.generating, clock.last_sample
+        ready, first, last = clock.generating, clock.first_token, clock.last_sample
         has_generated = ready is not None and last is not None
         return WorkerResult(
             outcome=outcome,
             message=message,
             facts=self._facts,
             num_done=progress.num_done,
+            started_at=time.time() - (time.monotonic() - clock.process),
             startup_s=None if ready is None else ready - clock.process,
+            first_token_s=None if first is None else first - clock.process,
             generate_s=None if ready is None or last is None else last - ready,
             generate_cpu_s=clock.last_sample_cpu_s - clock.generating_cpu_s if has_generated else None,
             num_prompt_tokens=progress.num_prompt_tokens,

@@ -101,7 +101,9 @@ def test_a_worker_makes_all_its_work_once_and_a_refused_request_is_a_record(tmp_
     assert result.facts is not None
     assert result.facts.dtype == "float32"
     assert result.startup_s is not None
+    assert result.first_token_s is not None
     assert result.generate_s is not None
+    assert result.startup_s < result.first_token_s < result.startup_s + result.generate_s + 1
     assert [path.name for path in (spec.output_dir / "segments").iterdir()] == ["00000.parquet"]
 
 
