@@ -1,7 +1,7 @@
 """Grade a run's samples while its workers still make them, and write the grades once they are done."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -17,12 +17,13 @@ from schemas.inference import Plan
 from schemas.states import FinishReason
 from schemas.tables import GRADE_SCHEMA
 from tasks.grading.grader import Grader, GradeRequest
-from tasks.inference.journal import JournalFollower
+from tasks.inference.journal import JournalFollower, in_batches
 from tasks.inference.session import RunSession
 
 _POLL_S: Final = 0.25
 """Seconds between looks at the journals: grading ends that much after generation at most."""
 _BATCH_ROWS: Final = 4096
+"""Enough to keep all grading processes busy, few enough for memory."""
 QUESTION_COLUMNS: Final = ("item_id", "prompt", "gold", "grader", "grader_data")
 """What grading needs of the prompts."""
 
@@ -34,8 +35,9 @@ class GradeBook:
         """`prompts` has the columns `QUESTION_COLUMNS` of PROMPT_SCHEMA."""
         self._grader = grader
         self._n_samples = plan.n_samples
-        self._prompts = prompts.select(QUESTION_COLUMNS)
-        self._ids = prompts.column("item_id").combine_chunks()
+        # in one piece, or every `take` would copy all of it
+        self._prompts = prompts.select(QUESTION_COLUMNS).combine_chunks()
+        self._rows: dict[object, int] = {name: row for row, name in enumerate(prompts.column("item_id").to_pylist())}
         self._seen = np.zeros(prompts.num_rows * plan.n_samples, np.bool_)
         self._chunks: list[pa.Table] = []
 
@@ -58,13 +60,12 @@ class GradeBook:
 
     def _claim(self, samples: pa.Table) -> npt.NDArray[np.int64]:
         """Return the row of each sample's prompt; -1 for a sample that has a grade, or stands here twice."""
-        found = pc.index_in(samples.column("item_id"), value_set=self._ids)
+        rows = np.array([self._rows.get(name, -1) for name in samples.column("item_id").to_pylist()], np.int64)
         repeats = samples.column("repeat").to_numpy().astype(np.int64)
-        if found.null_count or np.any((repeats < 0) | (repeats >= self._n_samples)):
+        if np.any((rows < 0) | (repeats < 0) | (repeats >= self._n_samples)):
             raise StoreError(
                 "a journal holds a sample that was never planned: the folder was mixed with another run's; remove it"
             )
-        rows = found.to_numpy(zero_copy_only=False).astype(np.int64)
         slots = rows * self._n_samples + repeats
         is_first = np.zeros(len(slots), np.bool_)
         is_first[np.unique(slots, return_index=True)[1]] = True
@@ -87,24 +88,14 @@ def grade_run(session: RunSession, config: GradingConfig, *, is_generating: Call
         book = GradeBook(session.plan, prompts, grader)
         while True:
             goes_on = is_generating()  # asked before reading: what is journalled afterwards is read by the next look
-            num_new = sum(book.grade(batch) for follower in followers for batch in _in_batches(follower.new_tables()))
+            num_new = sum(
+                book.grade(batch) for follower in followers for batch in in_batches(follower.new_tables(), _BATCH_ROWS)
+            )
             if not num_new and not goes_on:
                 break
             if not num_new:
                 time.sleep(_POLL_S)
         write_table_atomically(session.run.grades_path, book.table())
-
-
-def _in_batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows in tables that keep all grading processes busy and still fit memory."""
-    held: list[pa.Table] = []
-    for table in tables:
-        held.append(table)
-        if sum(each.num_rows for each in held) >= _BATCH_ROWS:
-            yield pa.concat_tables(held)
-            held = []
-    if held:
-        yield pa.concat_tables(held)
 
 
 def _requests(samples: pa.Table, questions: pa.Table) -> list[GradeRequest]:

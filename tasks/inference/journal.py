@@ -218,6 +218,20 @@ def read_tables(folders: Iterable[Path]) -> Iterator[pa.Table]:
                 yield _to_table(records)
 
 
+def in_batches(tables: Iterable[pa.Table], num_rows: int) -> Iterator[pa.Table]:
+    """Yield the same rows in tables of at least `num_rows`, the last one excepted."""
+    held: list[pa.Table] = []
+    num_held = 0
+    for table in tables:
+        held.append(table)
+        num_held += table.num_rows
+        if num_held >= num_rows:
+            yield pa.concat_tables(held)
+            held, num_held = [], 0
+    if held:
+        yield pa.concat_tables(held)
+
+
 def read_journal(folder: Path) -> Iterator[SampleRecord]:
     """Yield the records of one worker's journal in order.
 

@@ -1,7 +1,7 @@
 """The merge certificate: join what the workers journalled with plan, prompts and grades into the samples of a run.
 
-Every planned (item, repeat) appears exactly once, made from the planned prompt, or nothing is written. Works segment by
-segment, so that memory is bounded by the plan and one segment, not by the completions.
+Every planned (item, repeat) appears exactly once, made from the planned prompt, or nothing is written. Works batch by
+batch, so that memory is bounded by the plan and one batch, not by the completions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,10 +22,13 @@ from schemas.inference import Plan
 from schemas.run import RunIdentity
 from schemas.states import Verdict
 from schemas.tables import SAMPLES
+from tasks.inference.journal import in_batches
 
 IntArray = npt.NDArray[np.int64]
 AnyColumn: TypeAlias = "pa.ChunkedArray[Any] | pa.Array[Any]"
 
+_GROUP_ROWS: Final = 8_192
+"""Rows joined and written at once: of many small row groups the descriptions alone would fill a reader's memory."""
 _MAX_NAMED: Final = 5
 """Missing samples that an error lists by name."""
 
@@ -51,13 +54,17 @@ class SampleMerger:
     def __init__(self, plan: Plan, prompts: pa.Table, grades: pa.Table) -> None:
         """Index plan, prompts (PROMPT_SCHEMA) and grades (GRADE_SCHEMA)."""
         self._plan = plan
-        self._ids = pa.array([item.item_id for item in plan.items], pa.string())
+        self._items = {item.item_id: number for number, item in enumerate(plan.items)}
         self._hashes = pa.array([item.prompt_hash for item in plan.items], pa.string())
-        self._prompts = prompts
-        self._prompt_rows = _lookup(self._ids, prompts.column("item_id"), "prompts.parquet")
-        self._grades = grades
+        # in one piece, or every `take` would copy all of it
+        self._prompts = prompts.combine_chunks()
+        ids = pa.array(list(self._items), pa.string())
+        self._prompt_rows = _lookup(ids, prompts.column("item_id"), "prompts.parquet")
+        self._grades = grades.combine_chunks()
         self._grade_rows = np.full(len(plan.items) * plan.n_samples, -1, np.int64)
-        self._grade_rows[self._slots(grades)] = np.arange(grades.num_rows)
+        for start in range(0, grades.num_rows, _GROUP_ROWS):
+            slots = self._slots(grades.slice(start, _GROUP_ROWS))
+            self._grade_rows[slots] = np.arange(start, start + len(slots))
         self._graded = _maker(grades)
         self._filled = np.zeros(len(plan.items) * plan.n_samples, np.bool_)
         self.num_duplicates = 0
@@ -75,14 +82,14 @@ class SampleMerger:
             yield self._refused_rows(identity)
 
     def _slots(self, table: pa.Table) -> IntArray:
-        items = pc.index_in(table.column("item_id"), value_set=self._ids)
+        names: list[Any] = table.column("item_id").to_pylist()
+        items = np.array([self._items.get(name, -1) for name in names], np.int64)
         repeats = table.column("repeat").to_numpy().astype(np.int64)
-        unknown = items.null_count > 0 or bool(np.any((repeats < 0) | (repeats >= self._plan.n_samples)))
-        if unknown:
+        if np.any((items < 0) | (repeats < 0) | (repeats >= self._plan.n_samples)):
             raise MergeError(
                 "the journal holds a sample that was never planned: the folder was mixed with another run's; remove it"
             )
-        return items.to_numpy(zero_copy_only=False).astype(np.int64) * self._plan.n_samples + repeats
+        return items * self._plan.n_samples + repeats
 
     def _place(self, table: pa.Table, identity: RunIdentity) -> pa.Table:
         slots = self._slots(table)
@@ -91,9 +98,9 @@ class SampleMerger:
             num_ungraded = int(np.count_nonzero(grade_rows < 0))
             raise MergeError(f"{num_ungraded} samples have no grade; run the same command again to grade them")
         # Of two completions of one sample, the one that was graded is kept.
-        first = np.zeros(len(slots), np.bool_)
-        first[np.unique(slots, return_index=True)[1]] = True
-        keep = first & ~self._filled[slots] & (self._graded[grade_rows] == _maker(table))
+        candidates = np.flatnonzero(~self._filled[slots] & (self._graded[grade_rows] == _maker(table)))
+        keep = np.zeros(len(slots), np.bool_)
+        keep[candidates[np.unique(slots[candidates], return_index=True)[1]]] = True
         self.num_duplicates += int(np.count_nonzero(~keep))
         table, slots = table.filter(pa.array(keep)), slots[keep]
         self._filled[slots] = True
@@ -158,7 +165,7 @@ def merge_samples(
 
     def write(file: BinaryIO) -> None:
         with pq.ParquetWriter(file, SAMPLES, compression="zstd") as writer:
-            for table in merger.rows(journal, identity):
+            for table in merger.rows(in_batches(journal, _GROUP_ROWS), identity):
                 for name in tokens:
                     tokens[name] += pc.sum(table.column(name), min_count=0).as_py() or 0
                 writer.write_table(table)
