@@ -22,6 +22,7 @@ from infra.launchers.local import LocalLauncher
 from infra.provenance import describe_differences
 from infra.run_directory import RunDirectory, RunLock, create_run, find_resumable
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
+from schemas.errors import StoreError
 from schemas.inference import EngineSpec, Plan, WorkerResult, WorkerSpec
 from schemas.provenance import Provenance
 from schemas.run import Attempt, RunIdentity, RunState
@@ -154,6 +155,11 @@ class RunSession:
                 # KeyboardInterrupt and its like say nothing about the run
                 is_failure = isinstance(error, Exception)
                 self._end(RunStatus.FAILED, f"{type(error).__name__}: {error}" if is_failure else "interrupted")
+        except StoreError:
+            if error is None:
+                raise
+            # what ended the run is what its user needs to know; "running" without an owner is resumable as well
+            logger.warning("%s cannot be written", self.run.path / "run.json")
         finally:
             self._lock.release()
 
