@@ -322,7 +322,7 @@ def main() -> int:
     are_met = True
     with tempfile.TemporaryDirectory() as home:
         os.environ["PREFECT_HOME"] = home
-        with LocalServer() as server:
+        with LocalServer(Path(home)) as server:
             os.environ["PREFECT_API_URL"] = server.wait_ready()
             # the worker's threads are the cores that its controller may use; the server stays free
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
