@@ -20,6 +20,7 @@ from schemas.errors import MilepostError
 if TYPE_CHECKING:
     from schemas.config import EvaluationConfig
     from schemas.summary import RunSummary
+    from tasks.validation_set.loading import ValidationSet
 
 app = typer.Typer(
     name="milepost",
@@ -92,8 +93,7 @@ def evaluate(
             typer.echo(loaded.notice, err=True)
         from flows.preflight import check_inputs
 
-        check_inputs(loaded.config)
-        summary = _run_flow(loaded.config)
+        summary = _run_flow(loaded.config, check_inputs(loaded.config))
         from flows.console import print_summary
         from flows.interruption import end_within
 
@@ -104,18 +104,18 @@ def evaluate(
         end_within(_END_S, 0)
 
 
-def _run_flow(config: "EvaluationConfig") -> "RunSummary":
+def _run_flow(config: "EvaluationConfig", checked: "ValidationSet | None") -> "RunSummary":
     """Run the flow against the user's Prefect API, else one of this command's own. A failure ends the process soon."""
     from flows.interruption import Interrupted, end_within, interruptible
 
     try:
         with interruptible(), _prefect_api() as api_is_ready:
             from flows.console import shown_progress
-            from flows.evaluate import evaluate as evaluate_flow
+            from flows.evaluate import evaluate_checked
 
             api_is_ready()
             with shown_progress():
-                return evaluate_flow(config)
+                return evaluate_checked(config, checked)
     except MilepostError as exc:
         end_within(_END_S, exc.exit_code)
         raise

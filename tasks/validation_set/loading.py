@@ -4,9 +4,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from infra.datasets.loading import load_dataset
 from infra.tokenizer import ChatTokenizer
+from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem
@@ -23,6 +25,14 @@ from tasks.validation_set.prompts import (
 logger = logging.getLogger(__name__)
 
 
+class PromptOrigin(NamedTuple):
+    """What of a checkpoint decides its prompts, and which of them fit."""
+
+    tokenizer_digest: str
+    chat_template_digest: str
+    context_length: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationSet:
     """What is asked."""
@@ -35,16 +45,38 @@ class ValidationSet:
     """Every prompt, and which of them cannot be asked."""
     max_model_len: int
     """Context length to provision, in tokens."""
+    origin: PromptOrigin
+    """What the prompts were rendered with."""
+    notes: tuple[str, ...]
+    """What a user should know of how the data was read."""
 
 
-def load_validation_set(config: EvaluationConfig, report: CheckpointReport, tokenizer_folder: Path) -> ValidationSet:
+def load_validation_set(
+    config: EvaluationConfig,
+    report: CheckpointReport,
+    tokenizer_folder: Path,
+    *,
+    checked: ValidationSet | None = None,
+) -> ValidationSet:
     """Load the items, check that they can be graded, and render their prompts.
+
+    `checked` is what an earlier call of the same process made of the same `config`. It is the result, unless the
+    checkpoint was replaced since.
 
     Raises:
         DatasetError: the source cannot be read, or a row cannot be graded.
         ConfigError: `max_new_tokens` leaves no room for a prompt; `reward_fn` does not fit the data.
         CheckpointError: no tokenizer or no chat template.
     """
+    # before the tokenizer is read: if it is replaced in between, the origin is the old one's and no later call takes it
+    origin = PromptOrigin(
+        digest_tokenizer(tokenizer_folder),
+        digest_chat_template(find_chat_template(tokenizer_folder)),
+        report.context_length,
+    )
+    if checked is not None and checked.origin == origin:
+        _tell(checked)
+        return checked
     generation = config.generation
     limits = PromptLimits(
         context_length=limit_context(
@@ -58,14 +90,8 @@ def load_validation_set(config: EvaluationConfig, report: CheckpointReport, toke
     tokenizer = ChatTokenizer.open(tokenizer_folder)
     dataset = load_dataset(config.valid_dataset, seed=config.seed, check_golds=check_golds)
     dataset = dataset.model_copy(update={"items": _with_grader(dataset.items, config)})
-    for note in dataset.notes:
-        logger.info("%s: %s", dataset.name, note)
     prompts = render_prompts(dataset, tokenizer, limits=limits)
-    for item in prompts.refused[:3]:
-        logger.warning("item %s is not asked: %s", item.item_id, item.reason)
-    if len(prompts.refused) > 3:
-        logger.warning("%d items are not asked; their samples are failed", len(prompts.refused))
-    return ValidationSet(
+    loaded = ValidationSet(
         name=dataset.name,
         version=dataset.version,
         prompts=prompts,
@@ -75,7 +101,22 @@ def load_validation_set(config: EvaluationConfig, report: CheckpointReport, toke
             longest_prompt_tokens=prompts.longest_prompt_tokens,
             max_new_tokens=generation.max_new_tokens,
         ),
+        origin=origin,
+        notes=dataset.notes,
     )
+    _tell(loaded)
+    return loaded
+
+
+def _tell(loaded: ValidationSet) -> None:
+    """Log how the data was read and what of it cannot be asked."""
+    for note in loaded.notes:
+        logger.info("%s: %s", loaded.name, note)
+    refused = loaded.prompts.refused
+    for item in refused[:3]:
+        logger.warning("item %s is not asked: %s", item.item_id, item.reason)
+    if len(refused) > 3:
+        logger.warning("%d items are not asked; their samples are failed", len(refused))
 
 
 def _with_grader(items: Sequence[EvalItem], config: EvaluationConfig) -> tuple[EvalItem, ...]:
