@@ -45,7 +45,7 @@ from tasks.metrics.stage import aggregate_run  # noqa: E402
 from tasks.report.publication import publish_run  # noqa: E402
 
 MEMORY_LIMIT_MIB: Final = 1536
-GROWTH_ALLOWANCE: Final = 2.0
+GROWTH_ALLOWANCE: Final = 1.25
 NUM_REPLICAS: Final = 2
 _PROMPT_TOKENS: Final = 80
 _FILLER: Final = "We add the first number to the second one and keep the sum in mind. "
