@@ -26,6 +26,8 @@ class ReplicaLayout(NamedTuple):
     """What the engine computes on."""
     placements: tuple[Placement, ...]
     """Devices and cores, one per replica."""
+    engine_packages: dict[str, str]
+    """Version by package of that environment."""
 
 
 def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
@@ -43,4 +45,5 @@ def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
             f"{python} has no {' or '.join(names)}; run `make setup`, or set engine.python to a Python that has it"
         )
     device = find_device(packages)
-    return ReplicaLayout(python, device, plan_placement(backend.data_parallel, backend.gpus_per_replica, device))
+    placements = plan_placement(backend.data_parallel, backend.gpus_per_replica, device)
+    return ReplicaLayout(python, device, placements, packages)

@@ -33,8 +33,8 @@ def plan_run(
         StoreError: the run folder cannot be made or read.
     """
     backend, generation = config.backend, config.generation
-    engine_python, device, placements = lay_out_replicas(config)
-    provenance = collect_provenance(engine_python=engine_python)
+    engine_python, device, placements, engine_packages = lay_out_replicas(config)
+    provenance = collect_provenance().model_copy(update={"engine_packages": engine_packages})
     plan = make_plan(
         identity=checkpoint.identity,
         dataset=validation_set.name,
