@@ -7,7 +7,7 @@ segments/        the journal (tasks/inference/journal.py)
 """
 
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -24,6 +24,9 @@ EXIT_CODES: Final = {
 }
 """Clear of 1 and 2 (Python's own), of 126-127 (shells) and of 128 + signal: an exit code alone tells the outcome where
 the disk had no room for a result."""
+
+
+Written = TypeVar("Written", Heartbeat, WorkerResult)
 
 
 def write_spec(spec: WorkerSpec) -> Path:
@@ -66,13 +69,7 @@ def read_heartbeat(folder: Path) -> Heartbeat | None:
     Raises:
         WorkerError: the file is no heartbeat.
     """
-    path = folder / "heartbeat.json"
-    try:
-        return Heartbeat.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as exc:
-        raise WorkerError(f"{path} is no heartbeat: {exc}") from exc
+    return _read(folder / "heartbeat.json", Heartbeat)
 
 
 def write_result(folder: Path, result: WorkerResult) -> None:
@@ -90,10 +87,14 @@ def read_result(folder: Path) -> WorkerResult | None:
     Raises:
         WorkerError: the file is no result.
     """
-    path = folder / "result.json"
+    return _read(folder / "result.json", WorkerResult)
+
+
+def _read(path: Path, model: type[Written]) -> Written | None:
+    """Return what the worker wrote to `path`, which is named for what it holds; None before it did."""
     try:
-        return WorkerResult.model_validate_json(path.read_bytes())
+        return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as exc:
-        raise WorkerError(f"{path} is no result: {exc}") from exc
+        raise WorkerError(f"{path} is no {path.stem}: {exc}") from exc
