@@ -19,7 +19,8 @@ from typing import Final
 _OWNER: Final = "owner"
 _ABANDONED_AFTER_S: Final = 7 * 24 * 3600.0
 """Age from which a folder goes where its lock cannot tell: a file system without locks, or a death before locking."""
-_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+NO_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+"""What flock says on a file system without locks."""
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def _claim(parent: Path) -> tuple[Path, int]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as exc:
-                if exc.errno not in _NO_LOCKS:
+                if exc.errno not in NO_LOCKS:
                     os.close(descriptor)
                     continue
             if (folder / _OWNER).exists():

@@ -33,6 +33,8 @@ class EvalItem(Model):
     """Strata to report apart, such as {"subject": "Algebra", "level": "5"}."""
     solution: str | None = None
     """The dataset's worked solution, where it has one."""
+    prompt_suffix: str = ""
+    """The instruction that ends the last turn, which is no part of the problem."""
 
 
 class LoadedDataset(Model):

@@ -1,6 +1,6 @@
-"""Names that follow from the data alone: the id of an item that has none, and the version of a dataset.
+"""Names that follow from the data alone: the id of an item that has none, its digest, and the version of a dataset.
 
-Both hash a sequence of texts, each as UTF-8 with its length before it: no two sequences share a form, and neither
+All hash a sequence of texts, each as UTF-8 with its length before it: no two sequences share a form, and neither
 machine nor file format enters.
 """
 
@@ -14,6 +14,7 @@ from schemas.dataset import EvalItem
 _DIGEST_BYTES: Final = 16
 _ID_PERSON: Final = b"milepost-item"
 _VERSION_PERSON: Final = b"milepost-dataset"
+_CONTENT_PERSON: Final = b"milepost-content"
 
 
 def content_id(turns: Iterable[Turn], gold: str) -> str:
@@ -22,6 +23,11 @@ def content_id(turns: Iterable[Turn], gold: str) -> str:
     for turn in turns:
         parts += turn
     return hashlib.blake2b(_join(parts), digest_size=_DIGEST_BYTES, person=_ID_PERSON).hexdigest()
+
+
+def item_digest(item: EvalItem) -> str:
+    """Return the 128-bit hex digest of everything of an item that enters `dataset_version`."""
+    return hashlib.blake2b(_join(_parts(item)), digest_size=_DIGEST_BYTES, person=_CONTENT_PERSON).hexdigest()
 
 
 def dataset_version(items: Iterable[EvalItem]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from infra.datasets.adapters.detection import choose_adapter
 from infra.datasets.cells import shown
-from infra.datasets.conversation import compose
+from infra.datasets.conversation import choose_suffix, compose
 from infra.datasets.defects import Defects
 from infra.datasets.digests import content_id, dataset_version
 from infra.datasets.rows import Adapter, Source, SourceRow
@@ -120,6 +120,7 @@ def _read_row(config: ValidDatasetConfig, row: SourceRow, adapter: Adapter, read
         gold=problem.gold,
         subsets=problem.subsets,
         solution=problem.solution,
+        prompt_suffix=choose_suffix(config, adapter.prompt_suffix),
     )
     reading.items.append(item)
     reading.numbers.append(row.number)

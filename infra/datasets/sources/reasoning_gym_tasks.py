@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl
 
-from infra.datasets.conversation import compose
+from infra.datasets.conversation import choose_suffix, compose
 from infra.datasets.digests import content_id
 from infra.datasets.rows import Turn
 from infra.datasets.sources.procedural_draw import PREFIX as PREFIX
@@ -123,4 +123,5 @@ def _build_item(problem: DrawnProblem, config: ValidDatasetConfig) -> EvalItem:
         grader="reasoning_gym",
         grader_data=json.dumps({"task": problem.task, "entry": entry}, ensure_ascii=False),
         subsets={"task": problem.task},
+        prompt_suffix=choose_suffix(config, PROMPT_SUFFIX),
     )

@@ -1,0 +1,264 @@
+"""The versions of a validation set: immutable folders, and a pointer to the one that is current.
+
+    {fileroot}/validation_sets/{dataset}/
+        current.json                                   {"version": "v2-3f9a8b12cd04"}
+        versions/v2-3f9a8b12cd04/items.parquet         the items, whole
+        versions/v2-3f9a8b12cd04/manifest.json         where they came from
+
+Owns the files and that each appears whole; must not know how items are chosen. A version is written aside and renamed,
+then the pointer is replaced: whoever is killed in between leaves the old version current and the new one unused.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pydantic import ValidationError
+
+from infra.atomic import sync_folder, write_table_atomically, write_text_atomically
+from infra.datasets.digests import dataset_version
+from infra.datasets.item_file import read_items, to_table
+from infra.staging import NO_LOCKS, remove_abandoned, staging_folder
+from schemas.base import Model
+from schemas.dataset import EvalItem
+from schemas.errors import DatasetError, StoreError
+from schemas.refresh import VersionDraft, VersionManifest
+
+ITEMS: Final = "items.parquet"
+MANIFEST: Final = "manifest.json"
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_MAX_NAME: Final = 80
+_VERSION: Final = re.compile(r"v([1-9][0-9]{0,8})-[0-9a-f]{12}")
+_SHOWN_DIGITS: Final = 12
+"""Hex digits of the content digest in a version's name: no two versions of a dataset share 48 bits by chance."""
+
+
+class _Pointer(Model):
+    """current.json."""
+
+    version: str
+    """Name of the version that is asked."""
+
+
+class StoredVersion(NamedTuple):
+    """A version as it is on disk, checked against its digests."""
+
+    manifest: VersionManifest
+    items: tuple[EvalItem, ...]
+
+
+class Published(NamedTuple):
+    """What became of a version that was to be published."""
+
+    manifest: VersionManifest
+    """The version that is current now."""
+    is_new: bool
+    """Whether this call made it current; False when another process had already put one in its parent's place."""
+
+
+def dataset_folder(fileroot: Path | str, dataset: str) -> Path:
+    """Return the folder of a dataset's versions: another one for every name, whatever characters it holds."""
+    safe = _UNSAFE.sub("_", dataset).lstrip(".")[:_MAX_NAME]
+    if safe != dataset:
+        safe += "-" + hashlib.blake2b(dataset.encode(), digest_size=4).hexdigest()
+    return Path(fileroot).expanduser().absolute() / "validation_sets" / safe
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStore:
+    """The versions of one dataset. Reading one that does not exist yet finds it empty."""
+
+    root: Path
+    """The dataset's folder."""
+
+    def versions(self) -> list[str]:
+        """Return the names of all versions, the oldest first.
+
+        Raises:
+            StoreError: the folder cannot be read.
+        """
+        try:
+            names = [entry.name for entry in (self.root / "versions").iterdir() if _VERSION.fullmatch(entry.name)]
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            raise StoreError(f"cannot read {self.root} ({exc.strerror}): check cluster.fileroot") from exc
+        return sorted(names, key=lambda name: (_number(name), name))
+
+    def current(self) -> str | None:
+        """Return the name of the current version; None before the first.
+
+        Raises:
+            StoreError: current.json cannot be read, or names a version that does not exist.
+        """
+        path = self.root / "current.json"
+        try:
+            name = _Pointer.model_validate_json(path.read_bytes()).version
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as exc:
+            raise StoreError(f"{path} cannot be read; {self._way_out(None)}: {exc}") from exc
+        if name not in self.versions():
+            raise StoreError(f"{path} names version {name!r}, which does not exist; {self._way_out(name)}")
+        return name
+
+    def read_manifest(self, version: str) -> VersionManifest:
+        """Return what is written of a version.
+
+        Raises:
+            StoreError: no such version, or its manifest cannot be read or was edited.
+        """
+        self._require(version)
+        path = self.root / "versions" / version / MANIFEST
+        try:
+            manifest = VersionManifest.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as exc:
+            raise StoreError(f"{path} cannot be read; {self._way_out(version)}: {exc}") from exc
+        digest = _manifest_digest(manifest)
+        if manifest.manifest_digest != digest or manifest.version != version:
+            raise StoreError(
+                f"{path} was changed after it was written: its digest is {digest}, expected "
+                f"{manifest.manifest_digest}. A version never changes; {self._way_out(version)}"
+            )
+        return manifest
+
+    def read(self, version: str) -> StoredVersion:
+        """Return a version's manifest and items.
+
+        Raises:
+            StoreError: no such version, or a file of it cannot be read or was edited.
+        """
+        manifest = self.read_manifest(version)
+        path = self.root / "versions" / version / ITEMS
+        try:
+            items = read_items(path)
+        except DatasetError as exc:
+            raise StoreError(f"{exc}; {self._way_out(version)}") from exc
+        digest = dataset_version(items)
+        if digest != manifest.content_digest:
+            raise StoreError(
+                f"{path} was changed after it was written: its digest is {digest}, expected "
+                f"{manifest.content_digest}. A version never changes; {self._way_out(version)}"
+            )
+        return StoredVersion(manifest, items)
+
+    def publish(self, draft: VersionDraft, items: Sequence[EvalItem]) -> Published:
+        """Write a version and make it current, in place of its parent.
+
+        When the parent is no longer current because another process published its own successor of it, that one is
+        returned and this one is not kept: two refreshes at once make one version. A version of the same items is never
+        written twice.
+
+        Raises:
+            StoreError: the disk refused, or what is current now does not come from this draft's parent.
+        """
+        try:
+            (self.root / "versions").mkdir(parents=True, exist_ok=True)
+            with self._locked():
+                rival = self.current()
+                if rival is not None and rival != draft.parent:
+                    return Published(self._adopt(rival, draft), is_new=False)
+                version = self._find(draft) or self._write(draft, items)
+                self._point_to(version)
+        except OSError as exc:
+            raise StoreError(
+                f"cannot write {self.root} ({exc.strerror or exc}): free space, make it writable or point "
+                "cluster.fileroot elsewhere"
+            ) from exc
+        return Published(self.read_manifest(version), is_new=True)
+
+    def rollback(self, version: str) -> VersionManifest:
+        """Make an older (or newer) version current again; nothing is deleted. Its files are checked first.
+
+        Raises:
+            StoreError: no such version, files of it that were changed, or the disk refused.
+        """
+        manifest = self.read(version).manifest
+        with self._locked():
+            self._point_to(version)
+        return manifest
+
+    def _adopt(self, rival: str, draft: VersionDraft) -> VersionManifest:
+        manifest = self.read_manifest(rival)
+        if manifest.parent != draft.parent and manifest.content_digest != draft.content_digest:
+            raise StoreError(
+                f"{self.root}: version {rival} became current while a successor of {draft.parent} was drawn; run the "
+                "refresh again"
+            )
+        return manifest
+
+    def _find(self, draft: VersionDraft) -> str | None:
+        """Return the version with the draft's items and parent, such as a killed refresh left, or one rolled back."""
+        for name in self.versions():
+            if name.endswith(draft.content_digest[:_SHOWN_DIGITS]):
+                manifest = self.read_manifest(name)
+                if (manifest.content_digest, manifest.parent) == (draft.content_digest, draft.parent):
+                    return name
+        return None
+
+    def _write(self, draft: VersionDraft, items: Sequence[EvalItem]) -> str:
+        number = 1 + max(map(_number, self.versions()), default=0)
+        version = f"v{number}-{draft.content_digest[:_SHOWN_DIGITS]}"
+        manifest = VersionManifest(**dict(draft), version=version, number=number, manifest_digest="")
+        manifest = manifest.model_copy(update={"manifest_digest": _manifest_digest(manifest)})
+        staging = self.root / ".staging"
+        remove_abandoned(staging)
+        with staging_folder(staging) as folder:
+            whole = folder / version
+            whole.mkdir()
+            write_table_atomically(whole / ITEMS, to_table(items))
+            write_text_atomically(whole / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+            whole.rename(self.root / "versions" / version)
+            sync_folder(self.root / "versions")
+        return version
+
+    def _point_to(self, version: str) -> None:
+        write_text_atomically(self.root / "current.json", _Pointer(version=version).model_dump_json() + "\n")
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """Keep other publishers out; on a file system without locks the renames alone have to do."""
+        descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError as exc:
+                if exc.errno not in NO_LOCKS:
+                    raise
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _require(self, version: str) -> None:
+        known = self.versions()
+        if version not in known:
+            raise StoreError(
+                f"version {version!r} is not in {self.root}; it has {', '.join(known) or 'no versions yet'}"
+            )
+
+    def _way_out(self, broken: str | None) -> str:
+        others = [name for name in self.versions() if name != broken]
+        if not others:
+            return f"move {self.root} away to start again from the source"
+        return f"go back to another one with `milepost refresh CONFIG --rollback {others[-1]}` ({', '.join(others)})"
+
+
+def open_versions(fileroot: Path | str, dataset: str) -> VersionStore:
+    """Return the versions of a dataset; nothing is made before something is published."""
+    return VersionStore(dataset_folder(fileroot, dataset))
+
+
+def _number(version: str) -> int:
+    return int(version[1:].partition("-")[0])
+
+
+def _manifest_digest(manifest: VersionManifest) -> str:
+    content = manifest.model_copy(update={"manifest_digest": ""}).model_dump_json()
+    return hashlib.blake2b(content.encode(), digest_size=16, person=b"milepost-manif").hexdigest()
