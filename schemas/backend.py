@@ -18,8 +18,8 @@ from typing import Final, get_args
 from schemas.errors import ConfigError
 from schemas.inference import EngineName
 
-ENGINES: Final[tuple[EngineName, ...]] = get_args(EngineName)
-"""The engines that the grammar knows."""
+ENGINES: Final[tuple[EngineName, ...]] = tuple(name for name in get_args(EngineName) if name != "stand_in")
+"""The engines that the grammar knows; engine.stand_in replaces any of them."""
 
 MAX_DIMENSION: Final = 65_536
 """No cluster has more GPUs than this along one dimension; beyond it a number is a slip of the finger."""

@@ -26,7 +26,7 @@ from schemas.sections import (
 )
 from schemas.valid_dataset import ValidDatasetConfig
 
-LAUNCHABLE_ENGINES: Final[tuple[EngineName, ...]] = ("vllm", "transformers")
+LAUNCHABLE_ENGINES: Final[tuple[EngineName, ...]] = ("vllm", "transformers", "stand_in")
 """The engines that have an adapter in this version."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -37,6 +37,8 @@ _MATH_REWARDS: Final = re.compile(
     r"areal\.reward\.(?:gsm8k|geometry3k|math_parser|math_verify)\.\w+|examples\.math\.\w+\.\w+_reward_fn"
 )
 """AReaL's reward functions that compare a mathematical answer with the gold: what `math` does."""
+BUILT_IN_REWARDS: Final = ("auto", "math", "reasoning_gym")
+"""What `reward_fn` takes beside a function of the user's own."""
 _SINGLE_TURN_CLASS: Final = "RLVRWorkflow"
 """AReaL's workflow of one prompt and one completion."""
 
@@ -57,12 +59,19 @@ def _reward_of_training(value: object) -> object:
     return "math" if isinstance(value, str) and _MATH_REWARDS.fullmatch(value) else value
 
 
+def _checked_reward(value: str) -> str:
+    is_path = "." in value and all(part.isidentifier() for part in value.split("."))
+    if value not in BUILT_IN_REWARDS and not is_path:
+        raise ValueError("no such grader, and no dotted path of a function")
+    return value
+
+
 RunName = Annotated[str, AfterValidator(_checked_name)]
 WorkflowName = Annotated[Literal["single_turn"], BeforeValidator(_workflow_of_training)]
-RewardName = Annotated[Literal["auto", "math", "reasoning_gym"], BeforeValidator(_reward_of_training)]
+RewardName = Annotated[str, BeforeValidator(_reward_of_training), AfterValidator(_checked_reward)]
 
 _WORKFLOWS: Final[JsonDict] = {"allowed": f"single_turn, or AReaL's dotted path ending in .{_SINGLE_TURN_CLASS}"}
-_REWARDS: Final[JsonDict] = {"allowed": "auto, math, reasoning_gym, or a dotted path of AReaL's math rewards"}
+_REWARDS: Final[JsonDict] = {"allowed": f"{', '.join(BUILT_IN_REWARDS)}, or a function's package.module.function"}
 
 
 class EvaluationConfig(Model):
@@ -105,7 +114,8 @@ class EvaluationConfig(Model):
     """The workflow of evaluation, where it differs from that of training. None: `workflow`."""
     reward_fn: RewardName = Field(default="auto", json_schema_extra=_REWARDS)
     """What decides whether an answer is right. `auto`: what the dataset brings, which is the scorer of the task for
-    reasoning_gym and mathematical equality for the rest."""
+    reasoning_gym and mathematical equality for the rest. A dotted path names a function of your own with the signature
+    of training, `(prompt, completions, prompt_ids, completion_ids, **data) -> float`."""
     grading: GradingConfig = Field(default_factory=GradingConfig)
     """How answers are found and compared."""
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
@@ -134,10 +144,20 @@ class EvaluationConfig(Model):
         return self.rollout.parsed_backend
 
     @property
+    def engine_name(self) -> EngineName:
+        """The engine that generates: that of the backend unless engine.stand_in replaces it."""
+        return self.backend.engine if self.engine.stand_in is None else "stand_in"
+
+    @property
     def generation(self) -> GenerationConfig:
         """How evaluation draws completions: `eval_gconfig` over `gconfig` where it is set, temperature 0 if greedy."""
         merged = self.gconfig if self.eval_gconfig is None else self.eval_gconfig.over(self.gconfig)
         return merged.model_copy(update={"temperature": 0.0, "greedy": True}) if merged.is_greedy else merged
+
+    @property
+    def reward_function(self) -> str | None:
+        """The dotted path of `reward_fn`; None where a built-in grader decides."""
+        return None if self.reward_fn in BUILT_IN_REWARDS else self.reward_fn
 
     @property
     def max_model_len(self) -> int | None:
@@ -166,7 +186,7 @@ def check_launchable(config: EvaluationConfig) -> None:
             "add scheduler.type=local"
         )
     backend = config.backend
-    if backend.engine not in LAUNCHABLE_ENGINES:
+    if config.engine_name not in LAUNCHABLE_ENGINES:
         dimensions = str(backend).partition(":")[2]
         problems.append(
             f"rollout.backend is {config.rollout.backend!r}, whose engine this version cannot launch; available: "

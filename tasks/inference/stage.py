@@ -32,7 +32,7 @@ def plan_run(
         SetupError: the engine's environment is not there, or there are fewer devices than replicas.
         StoreError: the run folder cannot be made or read.
     """
-    backend, generation = config.backend, config.generation
+    generation = config.generation
     engine_python, device, placements, engine_packages = lay_out_replicas(config)
     provenance = collect_provenance().model_copy(update={"engine_packages": engine_packages})
     plan = make_plan(
@@ -44,7 +44,7 @@ def plan_run(
         settings=PlanSettings(
             seed=config.seed,
             n_samples=generation.n_samples,
-            engine=backend.engine,
+            engine=config.engine_name,
             dtype=config.actor.dtype,
             max_model_len=validation_set.max_model_len,
             sampling=SamplingSpec(
@@ -61,7 +61,7 @@ def plan_run(
     batch_size = config.rollout.max_concurrent_rollouts
     settings = ReplicaSettings(
         model_path=checkpoint.folder,
-        batch_size=batch_size or default_batch_size(backend.engine, on_gpu=device == "cuda"),
+        batch_size=batch_size or default_batch_size(config.engine_name, on_gpu=device == "cuda"),
         engine_python=engine_python,
         placements=placements,
     )
@@ -72,7 +72,7 @@ def plan_run(
         session.start_attempt(config, settings, provenance)
     logger.info(
         "run %s: %d samples to make on %d x %s (%s)",
-        session.run.run_id, plan.num_planned - session.num_resumed, len(placements), backend.engine, device,
+        session.run.run_id, plan.num_planned - session.num_resumed, len(placements), config.engine_name, device,
     )  # fmt: skip
     return session
 

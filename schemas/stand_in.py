@@ -1,0 +1,30 @@
+"""The stand-in engine's settings: a try-out engine that makes up answers at a set pace, for machines without a model.
+
+What it makes is no evaluation of anything: it exists to try a cluster, a scheduler or the flow in seconds.
+"""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from schemas.base import Model
+
+
+class StandInConfig(Model):
+    """How the stand-in behaves. Its answers depend on prompt, seed and these settings alone."""
+
+    accuracy: float = Field(default=0.6, ge=0, le=1)
+    """Share of its answers that equal the gold. 0.6 is what a small model reaches on school problems."""
+    mean_tokens: float = Field(default=64.0, ge=1, le=1_000_000)
+    """Mean length of its completions in tokens; they are spread as those of models are (lognormal)."""
+    step_s: float = Field(default=0.01, ge=0, le=10)
+    """Seconds that one token of the whole batch takes: about what a GPU needs for a small model."""
+    load_s: float = Field(default=0.0, ge=0, le=3600)
+    """Seconds that loading takes. 0, as there is nothing to load."""
+
+
+class StandInSpec(StandInConfig):
+    """What a worker's stand-in is told."""
+
+    answers_path: Path
+    """Parquet of PROMPT_SCHEMA: the golds by prompt hash."""

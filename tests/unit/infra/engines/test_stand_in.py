@@ -1,0 +1,107 @@
+"""The try-out engine behaves like an engine: queue, batch, seeds, lengths, and answers right at the set rate."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, open_engine
+from schemas.errors import EngineError
+from schemas.identity import prompt_hash
+from schemas.inference import EngineSpec, SamplingSpec
+from schemas.stand_in import StandInSpec
+from schemas.states import FinishReason
+
+SAMPLING = SamplingSpec(temperature=1.0, top_p=1.0, top_k=-1, max_new_tokens=1000, eos_token_ids=(0,))
+GOLD = "4217"
+
+
+def prompt(number: int) -> list[int]:
+    return [1, 2, number]
+
+
+def engine_spec(folder: Path, *, num_items: int = 4, batch_size: int = 8, **settings: Any) -> EngineSpec:
+    path = folder / "prompts.parquet"
+    hashes = [prompt_hash(prompt(number)) for number in range(num_items)]
+    pq.write_table(pa.table({"prompt_hash": hashes, "gold": [GOLD] * num_items}), path)
+    return EngineSpec(
+        engine="stand_in",
+        model_path=folder,
+        dtype="auto",
+        max_model_len=2048,
+        batch_size=batch_size,
+        seed=1,
+        stand_in=StandInSpec(answers_path=path, **{"step_s": 0.0, **settings}),
+    )
+
+
+def complete(spec: EngineSpec, requests: list[GenerationRequest]) -> list[Generation]:
+    engine = open_engine(spec, SAMPLING, 1)
+    for request in requests:
+        engine.add(request)
+    done: list[Generation] = []
+    while engine.num_unfinished:
+        done += engine.step()
+    return sorted(done, key=lambda each: int(each.request_id))
+
+
+def requests(num_items: int, **changes: Any) -> list[GenerationRequest]:
+    fields: dict[str, Any] = {"seed": 5, **changes}
+    return [
+        GenerationRequest(request_id=str(number), prompt_token_ids=prompt(number), **fields)
+        for number in range(num_items)
+    ]
+
+
+def test_answers_are_right_at_the_set_rate_and_lengths_have_the_set_mean(tmp_path: Path) -> None:
+    spec = engine_spec(tmp_path, num_items=4000, accuracy=0.3, mean_tokens=20)
+    done = complete(spec, requests(4000))
+    assert len(done) == 4000
+    assert np.mean([f"{{{GOLD}}}" in each.text for each in done]) == pytest.approx(0.3, abs=0.03)
+    assert np.mean([len(each.token_ids) for each in done]) == pytest.approx(20, rel=0.05)
+
+
+def test_a_completion_depends_on_prompt_and_seed_alone(tmp_path: Path) -> None:
+    def outcome(batch_size: int, **changes: Any) -> list[tuple[str, tuple[int, ...]]]:
+        done = complete(engine_spec(tmp_path, batch_size=batch_size), requests(4, **changes))
+        return [(each.text, each.token_ids) for each in done]
+
+    assert outcome(1) == outcome(8)
+    assert outcome(8) != outcome(8, seed=6)
+    greedy = SAMPLING.model_copy(update={"temperature": 0.0})
+    assert outcome(8, sampling=greedy) == outcome(8, sampling=greedy, seed=6)
+
+
+def test_a_completion_without_room_is_cut_before_its_answer(tmp_path: Path) -> None:
+    short = SAMPLING.model_copy(update={"max_new_tokens": 2})
+    (done,) = complete(engine_spec(tmp_path, accuracy=1), requests(1, sampling=short))
+    assert (done.finish_reason, len(done.token_ids)) == (FinishReason.LENGTH, 2)
+    assert GOLD not in done.text
+
+
+def test_logprobs_come_when_asked_for(tmp_path: Path) -> None:
+    (told,) = complete(engine_spec(tmp_path), requests(1, with_logprobs=True))
+    (silent,) = complete(engine_spec(tmp_path), requests(1))
+    assert silent.logprobs is None
+    assert told.logprobs is not None
+    assert told.mean_logprob == pytest.approx(np.mean(told.logprobs))
+    assert len(told.logprobs) == len(told.token_ids)
+
+
+def test_a_batch_takes_its_steps(tmp_path: Path) -> None:
+    spec = engine_spec(tmp_path, step_s=0.001, mean_tokens=20)
+    (done,) = complete(spec, requests(1))
+    assert done.latency_s >= 0.001 * len(done.token_ids)
+
+
+def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
+    engine = open_engine(engine_spec(tmp_path), SAMPLING, 1)
+    with pytest.raises(RequestRefusedError, match="2048 tokens; allowed: 1 to max_model_len - 1, 2047"):
+        engine.add(GenerationRequest(request_id="0", prompt_token_ids=[1] * 2048, seed=0))
+    spec = engine_spec(tmp_path)
+    (tmp_path / "prompts.parquet").unlink()
+    with pytest.raises(EngineError, match="cannot be read for golds"):
+        open_engine(spec, SAMPLING, 1)
