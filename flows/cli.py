@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from flows.cluster_commands import devcluster
+from flows.command_line import AsJson, errors_shown
 from schemas.errors import MilepostError
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(devcluster)
 
 _PREFECT_DEFAULTS: Final = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -52,7 +55,6 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help
 Fileroot = Annotated[Path, typer.Option(help="cluster.fileroot of the configuration")]
 DEFAULT_FILEROOT: Final = Path("milepost-out")
 DEMO_CHECKPOINT: Final = Path(".demo/smollm2-135m-instruct")
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -82,7 +84,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate one checkpoint on one dataset. The same command again resumes an unfinished run."""
-    with _errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json):
         from schemas.config import load_with_origins, render_config
 
         loaded = load_with_origins(config, overrides or ())
@@ -146,7 +148,7 @@ def _prefect_api() -> Generator[Callable[[], None]]:
 @app.command()
 def runs(fileroot: Fileroot = DEFAULT_FILEROOT, as_json: AsJson = False) -> None:
     """List the published runs, the newest first, and those that wait to be resumed."""
-    with _errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json):
         from flows.console import print_runs
         from infra.run_directory import unfinished_runs
         from infra.store import open_store
@@ -171,7 +173,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Say how much better the second run is, how sure that is, and what else differs between the two."""
-    with _errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json):
         from flows.console import print_comparison
         from infra.store import open_store
         from tasks.metrics.published import compare_runs
@@ -192,7 +194,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Say what this machine has and lacks for an evaluation, and how to get it. Exit code 1 when it lacks something."""
-    with _errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json):
         from flows.console import print_checks
         from infra.diagnostics import Surroundings, diagnose
         from infra.engine_environment import find_engine_python
@@ -211,20 +213,6 @@ def doctor(
             print_checks(checks)
     if any(check.status is CheckStatus.MISSING for check in checks):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _errors_shown(*, as_json: bool) -> Generator[None]:
-    """Turn an expected error into a message and an exit code; a bug keeps its traceback."""
-    try:
-        yield
-    except MilepostError as exc:
-        if as_json:
-            typer.echo(
-                json.dumps({"error": {"type": type(exc).__name__, "message": str(exc), "exit_code": exc.exit_code}})
-            )
-        typer.echo(f"error: {exc}", err=True)
-        raise typer.Exit(exc.exit_code) from exc
 
 
 def main() -> None:

@@ -1,0 +1,87 @@
+"""`milepost devcluster up|down|status`: a real Slurm on this machine, to try the Slurm path out."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from flows.command_line import AsJson, errors_shown
+
+if TYPE_CHECKING:
+    from schemas.devcluster import DevClusterStatus
+
+devcluster = typer.Typer(
+    name="devcluster",
+    help="A real Slurm on this machine, for try-outs and tests (docs/slurm.md).",
+    no_args_is_help=True,
+)
+
+_DEFAULT_FOLDER: Final = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "milepost" / "devcluster"
+
+Folder = Annotated[Path, typer.Option(help="Folder of the cluster's state")]
+
+
+@devcluster.command()
+def up(
+    folder: Folder = _DEFAULT_FOLDER,
+    nodes: Annotated[int, typer.Option(min=1, max=64, help="Nodes, each a slurmd of its own")] = 3,
+    gpus_per_node: Annotated[int, typer.Option(min=0, max=16, help="Pretend GPUs of each node")] = 2,
+    cpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="Cores that each node declares")] = 4,
+    accounting: Annotated[bool, typer.Option("--accounting", help="With MariaDB and slurmdbd: sacct answers")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start what does not run yet and wait until every node takes jobs. Root only."""
+    with errors_shown(as_json=as_json):
+        from infra.devcluster.cluster import DevCluster
+        from infra.machine import memory_available_bytes
+        from schemas.devcluster import DevClusterSpec
+
+        cluster = DevCluster(folder)
+        known = cluster.spec()
+        memory_mib = memory_available_bytes() >> 20 if known is None else known.memory_per_node_mib
+        spec = DevClusterSpec(
+            num_nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            cpus_per_node=cpus_per_node,
+            memory_per_node_mib=memory_mib,
+            accounting=accounting,
+        )
+        _show(cluster.up(spec), as_json=as_json)
+
+
+@devcluster.command()
+def status(folder: Folder = _DEFAULT_FOLDER, as_json: AsJson = False) -> None:
+    """Say how the cluster is. Exit code 1 when it does not take jobs."""
+    with errors_shown(as_json=as_json):
+        from infra.devcluster.cluster import DevCluster
+
+        found = DevCluster(folder).status()
+        _show(found, as_json=as_json)
+    if not found.is_up:
+        raise typer.Exit(1)
+
+
+@devcluster.command()
+def down(folder: Folder = _DEFAULT_FOLDER, as_json: AsJson = False) -> None:
+    """Cancel all jobs, end the cluster's processes, and remove its folder."""
+    with errors_shown(as_json=as_json):
+        from infra.devcluster.cluster import DevCluster
+
+        cluster = DevCluster(folder)
+        cluster.down()
+        _show(cluster.status(), as_json=as_json)
+
+
+def _show(status: "DevClusterStatus", *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(status.model_dump_json())
+        return
+    if not status.nodes and not status.missing_daemons:
+        typer.echo(f"no cluster in {status.folder}")
+        return
+    typer.echo(" ".join(f"{node}:{word}" for node, word in sorted(status.nodes.items())) or "no node answers")
+    if status.missing_daemons:
+        typer.echo(f"not running: {', '.join(status.missing_daemons)}; `milepost devcluster up` starts them")
+    if status.is_up:
+        typer.echo(f"export SLURM_CONF={status.slurm_conf}")

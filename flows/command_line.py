@@ -1,0 +1,26 @@
+"""What the commands share: how errors are shown, options that mean the same everywhere."""
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from schemas.errors import MilepostError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
+
+
+@contextmanager
+def errors_shown(*, as_json: bool) -> Generator[None]:
+    """Turn an expected error into a message and an exit code; a bug keeps its traceback."""
+    try:
+        yield
+    except MilepostError as exc:
+        if as_json:
+            typer.echo(
+                json.dumps({"error": {"type": type(exc).__name__, "message": str(exc), "exit_code": exc.exit_code}})
+            )
+        typer.echo(f"error: {exc}", err=True)
+        raise typer.Exit(exc.exit_code) from exc

@@ -1,0 +1,72 @@
+"""The processes of a development cluster: started in the background, known by number and start time, ended.
+
+Nothing else is ever ended: a number that belongs to another process by now does not match its start time.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from infra.processes import identify_process, is_alive
+from schemas.devcluster import DevClusterDaemon
+
+_GRACE_S: Final = 15.0
+"""slurmctld waits 5 s for what it has sent."""
+
+
+def start_daemon(name: str, argv: Sequence[str], *, log: Path, env: Mapping[str, str]) -> DevClusterDaemon:
+    """Start a program in a session of its own, its output appended to `log`; it outlives this process.
+
+    Raises:
+        OSError: there is no such program.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), flags, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    pid = os.posix_spawnp(argv[0], list(argv), env, file_actions=actions, setsid=True)
+    identity = identify_process(pid)
+    if identity is None:
+        raise ChildProcessError(f"{argv[0]} ended at once; see {log}")
+    return DevClusterDaemon(name=name, process=identity)
+
+
+def is_running(daemon: DevClusterDaemon) -> bool:
+    """Whether this very process still runs; one of an earlier boot does not."""
+    return is_alive(daemon.process) is True
+
+
+def end_daemons(daemons: Iterable[DevClusterDaemon]) -> None:
+    """End these processes, politely, then by force; what they would still save is not needed any more."""
+    end_processes([psutil.Process(daemon.process.pid) for daemon in daemons if is_running(daemon)])
+
+
+def end_processes(processes: Sequence[psutil.Process]) -> None:
+    """Ask all of these to end, and kill those that do not."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, deaf = psutil.wait_procs(processes, timeout=_GRACE_S)
+    for process in deaf:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(deaf, timeout=_GRACE_S)
+
+
+def job_processes(slurm_conf: Path) -> list[psutil.Process]:
+    """Return what runs a cluster's jobs: slurmd passes SLURM_CONF and SLURM_JOB_ID on to it."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            environ = process.environ()
+            if "SLURM_JOB_ID" in environ and environ.get("SLURM_CONF") == str(slurm_conf):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found

@@ -1,0 +1,18 @@
+"""The name of a process that stays true after its end: a number alone may belong to another one by then."""
+
+from schemas.base import Model
+
+
+class ProcessIdentity(Model):
+    """One process, for good: no other ever has the same."""
+
+    host: str
+    """Name of its machine, for people."""
+    boot_id: str
+    """The machine's id of its current boot; containers of one machine share it."""
+    pid_namespace: str
+    """Where its number counts: containers number their processes apart."""
+    pid: int
+    """Its number."""
+    start_ticks: int
+    """Its start in clock ticks since the boot."""
