@@ -8,6 +8,7 @@ from pydantic.config import JsonDict
 
 from schemas.backend import Backend
 from schemas.base import Model
+from schemas.drift import DriftConfig
 from schemas.errors import ConfigError
 from schemas.grading import GradingConfig
 from schemas.inference import EngineName
@@ -120,6 +121,8 @@ class EvaluationConfig(Model):
     """How answers are found and compared."""
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     """Which metrics that take a k are computed."""
+    drift: DriftConfig = Field(default_factory=DriftConfig)
+    """Whether what is asked has changed."""
 
     @model_validator(mode="after")
     def _check_generation(self) -> Self:
