@@ -12,6 +12,7 @@ from schemas.drift import DriftConfig
 from schemas.errors import ConfigError
 from schemas.grading import GradingConfig
 from schemas.inference import EngineName
+from schemas.refresh import RefreshConfig
 from schemas.sections import (
     ActorConfig,
     ClusterConfig,
@@ -123,6 +124,8 @@ class EvaluationConfig(Model):
     """Which metrics that take a k are computed."""
     drift: DriftConfig = Field(default_factory=DriftConfig)
     """Whether what is asked has changed."""
+    refresh: RefreshConfig = Field(default_factory=RefreshConfig)
+    """Where new versions of the validation set come from, and when one is drawn."""
 
     @model_validator(mode="after")
     def _check_generation(self) -> Self:

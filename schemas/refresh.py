@@ -24,7 +24,7 @@ class RefreshConfig(Section):
     their width."""
     stratify_by: tuple[str, ...] | None = None
     """Subset keys whose combined values are the strata. None: all keys of the pool; an empty list: one stratum."""
-    anchor_ratio: float = Field(default=0.2, ge=0, le=1)
+    anchor_ratio: float = Field(default=0.2, ge=0, lt=1)
     """Share of a new version that is kept from the current one, so that scores on the two can be linked. 200 of
     1,000 items link two runs that disagree on a fifth of them with a standard error of 3.2 points."""
     training_data: tuple[str, ...] = ()
