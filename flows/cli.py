@@ -20,9 +20,7 @@ from flows.command_line import AsJson, errors_shown
 from schemas.errors import MilepostError
 
 if TYPE_CHECKING:
-    from schemas.config import EvaluationConfig
     from schemas.summary import RunSummary
-    from tasks.validation_set.loading import ValidationSet
 
 app = typer.Typer(
     name="milepost",
@@ -95,29 +93,65 @@ def evaluate(
             typer.echo(loaded.notice, err=True)
         from flows.preflight import check_inputs
 
-        summary = _run_flow(loaded.config, check_inputs(loaded.config))
-        from flows.console import print_summary
-        from flows.interruption import end_within
+        check_inputs(loaded.config)
 
-        if as_json:
-            typer.echo(summary.model_dump_json())
-        else:
-            print_summary(summary)
-        end_within(_END_S, 0)
+        def run() -> "RunSummary":
+            from flows.evaluate import evaluate
+
+            return evaluate(loaded.config)
+
+        _show(_run_flow(run), as_json=as_json)
 
 
-def _run_flow(config: "EvaluationConfig", checked: "ValidationSet | None") -> "RunSummary":
-    """Run the flow against the user's Prefect API, else one of this command's own. A failure ends the process soon."""
+@app.command()
+def regrade(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run to grade again, as `milepost runs` lists it")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes, such as grading.timeout_s=60")
+    ] = None,
+    fileroot: Fileroot = DEFAULT_FILEROOT,
+    as_json: AsJson = False,
+) -> None:
+    """Grade the samples of a run again, without generating; the result is a new run, the old one stays."""
+    with errors_shown(as_json=as_json):
+        from tasks.grading.regrading import plan_regrading
+
+        plan_regrading(fileroot, run, overrides or ())
+
+        def run_flow() -> "RunSummary":
+            from flows.regrade import regrade
+
+            return regrade(run, overrides or (), str(fileroot))
+
+        _show(_run_flow(run_flow), as_json=as_json)
+
+
+def _show(summary: "RunSummary", *, as_json: bool) -> None:
+    """Print the outcome and end the process."""
+    from flows.console import print_summary
+    from flows.interruption import end_within
+
+    if as_json:
+        typer.echo(summary.model_dump_json())
+    else:
+        print_summary(summary)
+    end_within(_END_S, 0)
+
+
+def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":
+    """Run a flow against the user's Prefect API, else one of this command's own. A failure ends the process soon.
+
+    `run` imports its flow: by then Prefect is set up.
+    """
     from flows.interruption import Interrupted, end_within, interruptible
 
     try:
         with interruptible(), _prefect_api() as api_is_ready:
             from flows.console import shown_progress
-            from flows.evaluate import evaluate_checked
 
             api_is_ready()
             with shown_progress():
-                return evaluate_checked(config, checked)
+                return run()
     except MilepostError as exc:
         end_within(_END_S, exc.exit_code)
         raise

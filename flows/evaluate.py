@@ -27,10 +27,8 @@ from tasks.report.task import publish_task
 from tasks.validation_set.loading import ValidationSet
 from tasks.validation_set.task import load_validation_set_task
 
-_as_flow = flow(name="evaluate", description="Evaluate one checkpoint on one dataset")
 
-
-@_as_flow
+@flow(name="evaluate", description="Evaluate one checkpoint on one dataset")
 def evaluate(config: EvaluationConfig) -> RunSummary:
     """Evaluate `config.actor.path` on `config.valid_dataset` and publish samples and metrics.
 
@@ -38,34 +36,12 @@ def evaluate(config: EvaluationConfig) -> RunSummary:
         UserInputError: the input is wrong; nothing was launched.
         MilepostError: the run failed; the same call resumes it.
     """
-    return _evaluate(config, None)
-
-
-def evaluate_checked(config: EvaluationConfig, checked: ValidationSet | None) -> RunSummary:
-    """Run the flow `evaluate` on a validation set that flows.preflight.check_inputs made of `config` a moment ago.
-
-    Raises:
-        UserInputError, MilepostError: as `evaluate`.
-    """
-
-    # no parameter of the flow: Prefect would send it to its API
-    @_as_flow
-    def evaluate(config: EvaluationConfig) -> RunSummary:
-        return _evaluate(config, checked)
-
-    return evaluate(config)
-
-
-def _evaluate(config: EvaluationConfig, checked: ValidationSet | None) -> RunSummary:
     check_launchable(config)
     open_store(config.cluster.fileroot).check_writable()
     checkpoint = resolve_checkpoint_task(config)
     try:
-        validation_set = load_validation_set_task(
-            config, checkpoint.report, checkpoint.folder, checked=_quoted(checked) if checked else None
-        )
-        quoted = _quoted(validation_set)
-        with plan_run_task(config, checkpoint, quoted, now=datetime.now(UTC)) as session, _launched():
+        validation_set = load_validation_set_task(config, checkpoint.report, checkpoint.folder)
+        with plan_run_task(config, checkpoint, _quoted(validation_set), now=datetime.now(UTC)) as session, _launched():
             _generate_and_grade(config, session)
             verify_pin(checkpoint.pin)
             certificate = merge_samples_task(session)
@@ -100,7 +76,10 @@ def _generate_and_grade(config: EvaluationConfig, session: RunSession) -> None:
     ]
     try:
         grade_task(
-            session, config.grading, is_generating=lambda: not all(replica.state.is_final() for replica in replicas)
+            session,
+            config.grading,
+            function=config.reward_function,
+            is_generating=lambda: not all(replica.state.is_final() for replica in replicas),
         )
     finally:
         session.stopping.set()

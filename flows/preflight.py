@@ -6,13 +6,13 @@ from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from tasks.checkpoint.resolution import inspect_source
 from tasks.inference.layout import lay_out_replicas
-from tasks.validation_set.loading import ValidationSet, load_validation_set
+from tasks.validation_set.loading import check_validation_set
 
 
-def check_inputs(config: EvaluationConfig) -> ValidationSet | None:
-    """Look at launcher, devices, store, checkpoint, tokenizer and dataset; return the last, so that it is loaded once.
+def check_inputs(config: EvaluationConfig) -> None:
+    """Look at launcher, devices, store, checkpoint, tokenizer and dataset.
 
-    None when the checkpoint is gone and the flow will take over what a killed run kept of it.
+    A checkpoint that is gone is not looked at: the flow takes over what a killed run kept of it.
 
     Raises:
         UserInputError: one of them cannot be used; nothing was launched.
@@ -26,7 +26,6 @@ def check_inputs(config: EvaluationConfig) -> ValidationSet | None:
         tokenizer_path=config.tokenizer_path,
         allow_pickle_weights=config.engine.allow_pickle_weights,
     )
-    if inspected is None:
-        return None
-    report, tokenizer_folder = inspected
-    return load_validation_set(config, report, tokenizer_folder)
+    if inspected is not None:
+        report, tokenizer_folder = inspected
+        check_validation_set(config, report, tokenizer_folder)

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from schemas.base import Model
 
+GraderName = Literal["math", "reasoning_gym", "function"]
+"""Who decides: mathematical equality, the scorer of the reasoning_gym task, or the user's own reward function."""
+
 
 class ChatMessage(Model):
     """One turn of a conversation."""
@@ -25,16 +28,19 @@ class EvalItem(Model):
     """The conversation to answer; its last turn is the user's."""
     gold: str
     """The gold answer in the dataset's own form; every gold of a loaded dataset is known to parse."""
-    grader: Literal["math", "reasoning_gym"] = "math"
-    """Which grader decides: mathematical equality, or the scorer of the reasoning_gym task."""
+    grader: GraderName = "math"
+    """Which grader decides."""
     grader_data: str = ""
-    """What that grader needs beyond the gold: for reasoning_gym the task and entry as JSON; empty for math."""
+    """What that grader needs beyond the gold, as JSON: for reasoning_gym the task and entry, for a reward function the
+    keyword arguments of its call; empty for math."""
     subsets: dict[str, str] = Field(default_factory=dict)
     """Strata to report apart, such as {"subject": "Algebra", "level": "5"}."""
     solution: str | None = None
     """The dataset's worked solution, where it has one."""
     prompt_suffix: str = ""
     """The instruction that ends the last turn, which is no part of the problem."""
+    row: str = ""
+    """The row as its source has it, as JSON; empty unless it was asked for."""
 
 
 class LoadedDataset(Model):

@@ -35,3 +35,5 @@ class Grade(Model):
     """1 or 0, or the fraction of a partial-credit grader; None when the verdict has no score."""
     reason: str | None = None
     """Why there is no score; None when there is one."""
+    reward: float | None = None
+    """What the user's reward function returned; None where another grader decided."""

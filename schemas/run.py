@@ -58,6 +58,8 @@ class RunState(Model):
     """What changed between attempts, in words."""
     error: str | None = None
     """Why the last attempt failed."""
+    regrade_of: str | None = None
+    """The run whose samples this one grades again; None where it made its own."""
 
 
 class RunIdentity(Model):

@@ -48,7 +48,7 @@ SAMPLES: Final = _schema(
     _field("answer", pa.string(), "Answer found in the completion; null when none", nullable=True),
     _field("verdict", pa.string(), "correct, wrong, no_answer, unparsed, truncated, timeout, crashed or failed"),
     _field("score", pa.float64(), "Score in [0, 1]; null when there is none", nullable=True),
-    _field("reward", pa.float64(), "Training reward of the sample; null when there is none", nullable=True),
+    _field("reward", pa.float64(), "What the user's reward function returned; null when there is none", nullable=True),
     _field("seed", pa.int64(), "Seed of the sample"),
     _field("replica", pa.int32(), "Replica that made it; null when generation failed", nullable=True),
     _field("attempt", pa.int32(), "Launch of the run that made it; null when generation failed", nullable=True),
@@ -107,6 +107,7 @@ RUNS: Final = _schema(
     _field("versions", pa.map_(pa.string(), pa.string()), "Package versions of controller and engine"),
     _field("differences", pa.list_(pa.string()), "What changed between the attempts of the run, in words"),
     _field("config", pa.string(), "Resolved configuration as YAML"),
+    _field("regrade_of", pa.string(), "Run whose samples were graded again; null for a run's own", nullable=True),
 )
 
 TABLES: Final[dict[str, pa.Schema]] = {"runs": RUNS, "samples": SAMPLES, "metrics": METRICS}
@@ -118,7 +119,7 @@ PROMPT_SCHEMA: Final = _schema(
     _field("prompt", pa.string(), "Prompt as rendered by the chat template"),
     _field("token_ids", pa.list_(pa.int32()), "The prompt as the engine gets it; exactly one BOS where there is one"),
     _field("gold", pa.string(), "Gold answer as the dataset has it"),
-    _field("grader", pa.string(), "math or reasoning_gym"),
+    _field("grader", pa.string(), "math, reasoning_gym or function"),
     _field("grader_data", pa.string(), "What that grader needs beyond the gold"),
     _field("subsets", pa.map_(pa.string(), pa.string()), "Strata of the item"),
 )
@@ -129,6 +130,9 @@ WORK_SCHEMA: Final = _schema(
     _field("repeat", pa.int32(), "Which completion of the item, from 0"),
 )
 """work.parquet of a worker."""
+
+_TOKEN_IDS: Final = pa.list_(pa.field("element", pa.int32()))
+"""Named as Parquet names it, so that a file has the very schema."""
 
 JOURNAL_SCHEMA: Final = _schema(
     _field("item_id", pa.string(), "As in the plan"),
@@ -147,6 +151,7 @@ JOURNAL_SCHEMA: Final = _schema(
     _field("attempt", pa.int32(), "In which launch"),
     _field("finished_at", pa.float64(), "Unix time in seconds"),
     _field("error", pa.string(), "Why generation failed", nullable=True),
+    _field("completion_ids", _TOKEN_IDS, "Tokens made, where a reward function reads them", nullable=True),
 )
 """A finished chunk of a worker's journal; the columns of schemas.inference.SampleRecord."""
 
@@ -159,6 +164,7 @@ GRADE_SCHEMA: Final = _schema(
     _field("answer", pa.string(), "Answer found in the completion", nullable=True),
     _field("score", pa.float64(), "Score in [0, 1]", nullable=True),
     _field("reason", pa.string(), "Why there is no score", nullable=True),
+    _field("reward", pa.float64(), "What the user's reward function returned", nullable=True),
 )
 """grades.parquet of a run: one row per sample, saying of which completion where two attempts made one."""
 

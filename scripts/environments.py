@@ -251,13 +251,14 @@ def build(installer: Installer, recipe: Recipe) -> None:
     common = ["--python", python, *installer.index_options, "--build-constraints", REQUIREMENTS / "build.txt"]
     say(f"{name}: installing {recipe.requirements.name}")
     installer.run(
-        *("pip", "sync", "--require-hashes"),
+        # Bytecode now, not at every start: many machines tell Python not to write it, and then an engine's start takes
+        # 7 s longer. It also keeps warnings of the compiler out of the tests, which turn them into errors.
+        *("pip", "sync", "--require-hashes", "--compile-bytecode"),
         *common,
         *torch_options(installer, recipe),
         recipe.requirements,
         step=f"installing {recipe.requirements.name} into {name}",
     )
-    compile_noisy_packages(recipe.folder)
     if recipe.installs_milepost:
         installer.run(
             *("pip", "install", "--offline", "--no-deps", "--no-build-isolation", "--python", python, "-e", ROOT),
@@ -265,13 +266,6 @@ def build(installer: Installer, recipe: Recipe) -> None:
         )
     write_stamp(recipe)
     say(f"{name}: ready in {time.monotonic() - started:.0f} s")
-
-
-def compile_noisy_packages(folder: Path) -> None:
-    """Compiles what makes the compiler warn, once: tests turn a warning into an error, the first import would fail."""
-    for package in (folder / "lib").glob("python3*/site-packages/cellpylib"):
-        command = [folder / "bin" / "python", "-W", "ignore", "-m", "compileall", "-q", package]
-        _run(command, step=f"compiling {package.name}")
 
 
 def say(line: str) -> None:

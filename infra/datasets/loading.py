@@ -3,6 +3,7 @@
 Every row is looked at before anything is refused, so that one run shows all that is to be mended.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,8 @@ from infra.datasets.cells import shown
 from infra.datasets.conversation import choose_suffix, compose
 from infra.datasets.defects import Defects
 from infra.datasets.digests import content_id, dataset_version
-from infra.datasets.rows import Adapter, Source, SourceRow
+from infra.datasets.naming import dataset_name
+from infra.datasets.rows import Adapter, Row, Source, SourceRow
 from infra.datasets.sources import hub, local_file, reasoning_gym_tasks
 from schemas.dataset import EvalItem, LoadedDataset
 from schemas.errors import DatasetError
@@ -32,13 +34,16 @@ class _Reading:
     """What one pass over the rows has found; `numbers` are the rows of `items`."""
 
     defects: Defects
+    keeps_rows: bool
     items: list[EvalItem] = field(default_factory=list[EvalItem])
     numbers: list[int] = field(default_factory=list[int])
     num_rows: int = 0
     num_excluded: int = 0
 
 
-def load_dataset(config: ValidDatasetConfig, *, seed: int, check_golds: CheckGolds) -> LoadedDataset:
+def load_dataset(
+    config: ValidDatasetConfig, *, seed: int, check_golds: CheckGolds, keeps_rows: bool = False
+) -> LoadedDataset:
     """Return the items that `config` names, validated.
 
     Args:
@@ -46,32 +51,43 @@ def load_dataset(config: ValidDatasetConfig, *, seed: int, check_golds: CheckGol
         seed: The run's seed; procedural tasks draw from it unless their path has a seed of its own.
         check_golds: The grader's word on golds; asked once, with every distinct gold. Procedural golds are not asked
             for: their own task grades them.
+        keeps_rows: Whether the items bring the rows that they were made of.
 
     Raises:
         DatasetError: the source cannot be read, has no rows, or has rows that cannot be graded; names the rows.
     """
     if config.path.startswith(reasoning_gym_tasks.PREFIX):
-        procedural = reasoning_gym_tasks.load_tasks(config, seed=seed)
-        return _build(config.name or procedural.name, procedural.items, notes=())
-    source = _open(config)
-    reading = _read(config, source.rows)
-    if not reading.num_rows:
-        raise DatasetError(f"{config.path}: the dataset is empty, expected at least one row")
+        return _build(config, reasoning_gym_tasks.load_tasks(config, seed=seed), notes=())
+    source = open_source(config)
+    reading = _read(config, source.rows, keeps_rows=keeps_rows)
     _check_ids(reading)
     _check_parseable(reading, check_golds)
-    reading.defects.raise_if_any(reading.num_rows, _ADVICE)
-    if not reading.items:
-        raise DatasetError(
-            f"{config.path}: all {reading.num_rows:,} rows are left out by valid_dataset.exclude_golds "
-            f"{list(config.exclude_golds)}, expected at least one item"
-        )
+    _refuse_defects(config, reading)
     notes = source.notes
     if reading.num_excluded:
         notes += (f"{reading.num_excluded:,} rows left out: their gold is in valid_dataset.exclude_golds",)
-    return _build(config.name or source.name, reading.items, notes)
+    return _build(config, reading.items, notes)
 
 
-def _open(config: ValidDatasetConfig) -> Source:
+def load_candidates(config: ValidDatasetConfig, *, seed: int) -> list[EvalItem]:
+    """Return items to choose from, with the rows that they were made of: neither ids nor golds are checked.
+
+    Raises:
+        DatasetError: the source cannot be read, or has rows that are no problems.
+    """
+    if config.path.startswith(reasoning_gym_tasks.PREFIX):
+        return reasoning_gym_tasks.load_tasks(config, seed=seed)
+    reading = _read(config, open_source(config).rows, keeps_rows=True)
+    _refuse_defects(config, reading)
+    return reading.items
+
+
+def open_source(config: ValidDatasetConfig) -> Source:
+    """Return the rows of a file, folder or hub dataset as they are.
+
+    Raises:
+        DatasetError: there is no such source, or it is of no known kind.
+    """
     try:
         path = Path(config.path).expanduser()
         is_folder, is_there = path.is_dir(), path.exists()
@@ -86,8 +102,8 @@ def _open(config: ValidDatasetConfig) -> Source:
     raise local_file.missing_path_error(path)
 
 
-def _read(config: ValidDatasetConfig, rows: Iterator[SourceRow]) -> _Reading:
-    reading = _Reading(defects=Defects(config.path))
+def _read(config: ValidDatasetConfig, rows: Iterator[SourceRow], *, keeps_rows: bool) -> _Reading:
+    reading = _Reading(defects=Defects(config.path), keeps_rows=keeps_rows)
     adapter: Adapter | None = None
     for row in rows:
         reading.num_rows += 1
@@ -121,9 +137,15 @@ def _read_row(config: ValidDatasetConfig, row: SourceRow, adapter: Adapter, read
         subsets=problem.subsets,
         solution=problem.solution,
         prompt_suffix=choose_suffix(config, adapter.prompt_suffix),
+        row=_as_json(row.values) if reading.keeps_rows else "",
     )
     reading.items.append(item)
     reading.numbers.append(row.number)
+
+
+def _as_json(row: Row) -> str:
+    """Return a row as JSON; what JSON has no form for, such as a date, as its text."""
+    return json.dumps(dict(row), default=str)
 
 
 def _check_ids(reading: _Reading) -> None:
@@ -144,5 +166,16 @@ def _check_parseable(reading: _Reading, check_golds: CheckGolds) -> None:
             reading.defects.add(number, f"gold {shown(item.gold)} cannot be graded: {reasons[item.gold]}")
 
 
-def _build(name: str, items: Sequence[EvalItem], notes: tuple[str, ...]) -> LoadedDataset:
-    return LoadedDataset(name=name, version=dataset_version(items), items=tuple(items), notes=notes)
+def _refuse_defects(config: ValidDatasetConfig, reading: _Reading) -> None:
+    if not reading.num_rows:
+        raise DatasetError(f"{config.path}: the dataset is empty, expected at least one row")
+    reading.defects.raise_if_any(reading.num_rows, _ADVICE)
+    if not reading.items:
+        raise DatasetError(
+            f"{config.path}: all {reading.num_rows:,} rows are left out by valid_dataset.exclude_golds "
+            f"{list(config.exclude_golds)}, expected at least one item"
+        )
+
+
+def _build(config: ValidDatasetConfig, items: Sequence[EvalItem], notes: tuple[str, ...]) -> LoadedDataset:
+    return LoadedDataset(name=dataset_name(config), version=dataset_version(items), items=tuple(items), notes=notes)

@@ -1,8 +1,8 @@
 """Grade a run's samples while its workers still make them, and write the grades once they are done."""
 
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from schemas.inference import Plan
 from schemas.states import FinishReason
 from schemas.tables import GRADE_SCHEMA
 from tasks.grading.grader import Grader, GradeRequest
+from tasks.grading.reward_function import describe_call
 from tasks.inference.journal import JournalFollower, in_batches
 from tasks.inference.session import RunSession
 
@@ -25,18 +26,18 @@ _POLL_S: Final = 0.25
 _BATCH_ROWS: Final = 4096
 """Enough to keep all grading processes busy, few enough for memory."""
 QUESTION_COLUMNS: Final = ("item_id", "prompt", "gold", "grader", "grader_data")
-"""What grading needs of the prompts."""
+"""What grading needs of the prompts; a reward function also gets their `token_ids`."""
 
 
 class GradeBook:
     """Grades of a run as they come, the first one of each sample; kept as Arrow chunks."""
 
     def __init__(self, plan: Plan, prompts: pa.Table, grader: Grader) -> None:
-        """`prompts` has the columns `QUESTION_COLUMNS` of PROMPT_SCHEMA."""
+        """`prompts` has the columns `QUESTION_COLUMNS` of PROMPT_SCHEMA, and token_ids for a reward function."""
         self._grader = grader
         self._n_samples = plan.n_samples
         # in one piece, or every `take` would copy all of it
-        self._prompts = prompts.select(QUESTION_COLUMNS).combine_chunks()
+        self._prompts = prompts.combine_chunks()
         self._rows: dict[object, int] = {name: row for row, name in enumerate(prompts.column("item_id").to_pylist())}
         self._seen = np.zeros(prompts.num_rows * plan.n_samples, np.bool_)
         self._chunks: list[pa.Table] = []
@@ -74,8 +75,12 @@ class GradeBook:
         return np.where(is_new, rows, -1)
 
 
-def grade_run(session: RunSession, config: GradingConfig, *, is_generating: Callable[[], bool]) -> None:
+def grade_run(
+    session: RunSession, config: GradingConfig, *, function: str | None = None, is_generating: Callable[[], bool]
+) -> None:
     """Grade everything in the journals until `is_generating` says no; then write grades.parquet.
+
+    `function`: dotted path of the user's reward function, where one grades.
 
     Raises:
         StoreError: a journal is damaged, or the grades cannot be written.
@@ -83,8 +88,9 @@ def grade_run(session: RunSession, config: GradingConfig, *, is_generating: Call
     folders = [folder for folder in session.run.replica_dirs() if folder.parent.name != f"{session.attempt:04d}"]
     folders += [spec.output_dir for spec in session.specs]
     followers = [JournalFollower(folder) for folder in folders]
-    with Grader(config) as grader:
-        prompts = pq.read_table(session.run.prompts_path, columns=list(QUESTION_COLUMNS))
+    columns = [*QUESTION_COLUMNS, *(["token_ids"] if function else [])]
+    with Grader(config, function=function) as grader:
+        prompts = pq.read_table(session.run.prompts_path, columns=columns)
         book = GradeBook(session.plan, prompts, grader)
         while True:
             goes_on = is_generating()  # asked before reading: what is journalled afterwards is read by the next look
@@ -103,7 +109,8 @@ def _requests(samples: pa.Table, questions: pa.Table) -> list[GradeRequest]:
     opened = pc.ends_with(pc.utf8_rtrim_whitespace(questions.column("prompt")), "<think>")
     rows = zip(
         *(samples.column(name).to_pylist() for name in ("completion", "finish_reason", "error")),
-        *(questions.column(name).to_pylist() for name in ("gold", "grader", "grader_data")),
+        *(questions.column(name).to_pylist() for name in ("gold", "grader")),
+        _grader_data(samples, questions),
         opened.to_pylist(),
         strict=True,
     )
@@ -112,12 +119,28 @@ def _requests(samples: pa.Table, questions: pa.Table) -> list[GradeRequest]:
             completion=completion if error is None else None,
             gold=gold,
             finish_reason=None if finish_reason is None else FinishReason(finish_reason),
-            grader="reasoning_gym" if grader == "reasoning_gym" else "math",
+            grader=grader,
             grader_data=grader_data,
             starts_in_reasoning=starts_in_reasoning,
         )
         for completion, finish_reason, error, gold, grader, grader_data, starts_in_reasoning in rows
     ]
+
+
+def _grader_data(samples: pa.Table, questions: pa.Table) -> list[str]:
+    """Return what each sample's grader needs: what the item brings, or the whole call of a reward function."""
+    data: list[Any] = questions.column("grader_data").to_pylist()
+    if "function" not in questions.column("grader").unique().to_pylist():  # it grades all of a run, or none
+        return data
+    columns = (
+        questions.column("prompt").to_pylist(),
+        samples.column("completion").to_pylist(),
+        questions.column("token_ids").to_pylist(),
+        samples.column("completion_ids").to_pylist(),
+        data,
+    )
+    calls = cast("Iterable[tuple[str, str, list[int], list[int] | None, str]]", zip(*columns, strict=True))
+    return [describe_call(*call) for call in calls]
 
 
 def _to_table(samples: pa.Table, grades: list[Grade]) -> pa.Table:
@@ -127,5 +150,6 @@ def _to_table(samples: pa.Table, grades: list[Grade]) -> pa.Table:
         "answer": [grade.answer for grade in grades],
         "score": [grade.score for grade in grades],
         "reason": [grade.reason for grade in grades],
+        "reward": [grade.reward for grade in grades],
     }
     return pa.table(columns, schema=GRADE_SCHEMA)

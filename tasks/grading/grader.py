@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Self
 
+from schemas.dataset import GraderName
+from schemas.errors import ConfigError
 from schemas.grading import Grade, GradingConfig
 from schemas.states import FinishReason, Verdict
 from tasks.grading import procedural
@@ -42,10 +44,11 @@ class GradeRequest:
     """The dataset's answer, not parsed."""
     finish_reason: FinishReason | None = None
     """Why the completion ended; None counts as its own end."""
-    grader: Literal["math", "reasoning_gym"] = "math"
+    grader: GraderName = "math"
     """As in schemas.dataset.EvalItem."""
     grader_data: str = ""
-    """As in schemas.dataset.EvalItem: for reasoning_gym {"task": ..., "entry": {...}} as JSON."""
+    """As in schemas.dataset.EvalItem: for reasoning_gym {"task": ..., "entry": {...}} as JSON; for a reward function
+    the arguments of its call, as tasks.grading.reward_function.describe_call writes them."""
     starts_in_reasoning: bool = False
     """Whether the prompt itself has opened <think>, as some chat templates do."""
 
@@ -77,14 +80,16 @@ class _Pending:
     """A sample whose answer was found and whose verdict needs a process."""
 
     job: Job
-    answer: str
+    answer: str | None
 
 
 class Grader:
     """Grades batches with one set of processes, started when first needed and ended by `close` or the `with` block."""
 
-    def __init__(self, config: GradingConfig | None = None) -> None:
+    def __init__(self, config: GradingConfig | None = None, *, function: str | None = None) -> None:
+        """`function`: dotted path of the reward function that grades the requests whose grader is `function`."""
         self._config = config or GradingConfig()
+        self._function = function
         self._pool = GradingPool(num_processes=self._config.num_processes, timeout_s=self._config.timeout_s)
         self._replies: dict[Job, Reply] = {}
 
@@ -135,6 +140,8 @@ class Grader:
         """Find the answer and compare it as far as the fast path goes."""
         if request.completion is None:
             return Grade(verdict=Verdict.FAILED, answer=None, score=None, reason="no completion was generated")
+        if request.grader == "function":
+            return self._ask_function(request)
         text = strip_reasoning(request.completion, starts_inside=request.starts_in_reasoning)
         if text is None:
             return _zero(Verdict.TRUNCATED)
@@ -151,6 +158,11 @@ class Grader:
         if task is not None:
             return _decide_procedurally(task, found, question)
         return _decide_mathematically(found, gold)
+
+    def _ask_function(self, request: GradeRequest) -> _Pending:
+        if self._function is None:
+            raise ConfigError("these samples are graded by a reward function; set reward_fn to its dotted path")
+        return _Pending(job=Job("reward", "", request.grader_data, self._function), answer=None)
 
 
 _ABSENCES: Final = {
@@ -220,7 +232,10 @@ def _decide_procedurally(task: _Task, found: str, question: Question) -> Grade |
     return _Pending(job=Job("procedural", answer, task.entry, task.name), answer=answer)
 
 
-def _grade_of(reply: Reply, answer: str) -> Grade:
+def _grade_of(reply: Reply, answer: str | None) -> Grade:
+    if reply.outcome == "rewarded" and reply.score is not None:
+        verdict = Verdict.CORRECT if reply.score >= _SOLVED_AT else Verdict.WRONG
+        return Grade(verdict=verdict, answer=None, score=min(1.0, max(0.0, reply.score)), reward=reply.score)
     if reply.outcome == "scored" and reply.score is not None:
         verdict = Verdict.CORRECT if reply.score >= _SOLVED_AT else Verdict.WRONG
         return Grade(verdict=verdict, answer=answer, score=reply.score)

@@ -3,32 +3,33 @@
 import json
 from typing import Final, Literal, NamedTuple
 
-JobKind = Literal["compare", "parse", "procedural"]
+JobKind = Literal["compare", "parse", "procedural", "reward"]
 
 
 class Job(NamedTuple):
-    """One question that needs computer algebra or a task's own scorer."""
+    """One question that needs computer algebra, a task's own scorer or the user's reward function."""
 
     kind: JobKind
-    """compare: does the answer equal the gold; parse: can the gold be read; procedural: a task's own score."""
+    """compare: does the answer equal the gold; parse: can the gold be read; procedural: a task's own score; reward:
+    what a function of the user's gives."""
     answer: str
-    """The answer as found; empty for parse."""
+    """The answer as found; empty for parse and reward."""
     gold: str
-    """The gold answer; for procedural the entry as JSON."""
+    """The gold answer; for procedural the entry, for reward the arguments of the call, as JSON."""
     task: str = ""
-    """Name of the reasoning_gym task; empty for the other kinds."""
+    """Name of the reasoning_gym task, or dotted path of the reward function; empty for the other kinds."""
 
 
-JobOutcome = Literal["correct", "wrong", "unparsed", "bad_gold", "scored", "timeout", "crashed"]
+JobOutcome = Literal["correct", "wrong", "unparsed", "bad_gold", "scored", "rewarded", "timeout", "crashed"]
 
 
 class Reply(NamedTuple):
     """The answer to a job."""
 
     outcome: JobOutcome
-    """What was found; `scored` comes with a score."""
+    """What was found; `scored` and `rewarded` come with a score."""
     score: float | None = None
-    """In [0, 1]; of a procedural job that was scored."""
+    """In [0, 1] of a procedural job that was scored; any finite number of a reward."""
     reason: str | None = None
     """Why, for bad_gold, timeout and crashed."""
 

@@ -29,6 +29,13 @@ def default_num_processes() -> int:
     return min(_MAX_DEFAULT_PROCESSES, len(os.sched_getaffinity(0)))
 
 
+def process_environment() -> dict[str, str]:
+    """Return the environment of a process that grades: one thread, and Milepost's own modules found first."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), environment.get("PYTHONPATH"))))
+    return environment
+
+
 class GradingPool:
     """Runs jobs in processes that can be killed. Threads may share one; their calls take turns."""
 
@@ -76,8 +83,6 @@ class GradingPool:
         return [Reply("crashed", reason=reason) if reply is None else reply for reply in replies]
 
     def _launch(self) -> "subprocess.Popen[bytes]":
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), environment.get("PYTHONPATH"))))
         arguments = ["--num-processes", str(self._num_processes), "--timeout-s", str(self._timeout_s)]
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the processes
         return subprocess.Popen(
@@ -85,7 +90,7 @@ class GradingPool:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env=environment,
+            env=process_environment(),
             bufsize=0,
         )
 

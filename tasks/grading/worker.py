@@ -14,11 +14,12 @@ import signal
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from typing import Final
 
-from tasks.grading import procedural, symbolic
+from tasks.grading import procedural, reward_function, symbolic
 from tasks.grading.jobs import MAX_REASON_CHARS, Job, Reply, decode_job, encode
 
 _QUEUE_PER_CHILD: Final = 4
@@ -37,6 +38,8 @@ def answer_job(job: Job) -> Reply:
             return Reply("correct" if symbolic.can_parse(job.gold) else "bad_gold")
         if job.kind == "procedural":
             return procedural.score_entry(job.task, job.answer, job.gold)
+        if job.kind == "reward":
+            return reward_function.call_function(job.task, job.gold)
         return symbolic.compare_symbolically(job.answer, job.gold)
     except MemoryError:
         return Reply("crashed", reason=f"out of memory: more than {_EXTRA_MEMORY_BYTES >> 30} GiB")
@@ -48,7 +51,8 @@ def answer_job(job: Job) -> Reply:
 class _Child:
     pid: int
     connection: Connection
-    knows_scorers: bool
+    imported: frozenset[str]
+    """What the supervisor had imported when it forked this child."""
     jobs: deque[tuple[int, Job]] = field(default_factory=deque)
     deadline: float = 0.0
 
@@ -92,6 +96,13 @@ def _run_child(connection: Connection) -> None:
         connection.send(answer_job(job))
 
 
+def _import_of(job: Job) -> str | None:
+    """Return the name of what must be imported before `job` can be computed; None when nothing is."""
+    if job.kind == "procedural":
+        return "reasoning_gym"
+    return job.task if job.kind == "reward" else None
+
+
 class Supervisor:
     """Hands jobs from one pipe to children and their replies to another."""
 
@@ -102,7 +113,7 @@ class Supervisor:
         self._timeout_s = timeout_s
         self._waiting: deque[tuple[int, Job]] = deque()
         self._children: list[_Child] = []
-        self._has_scorers = False
+        self._imported: set[str] = set()
         self._buffer = b""
         self._selector = selectors.DefaultSelector()
 
@@ -133,14 +144,12 @@ class Supervisor:
 
     def _dispatch(self) -> None:
         while self._waiting:
-            if not self._has_scorers and any(job.kind == "procedural" for _, job in self._waiting):
-                procedural.import_scorers()
-                self._has_scorers = True
-                self._retire_idle()
-            child = self._choose_child(needs_scorers=self._waiting[0][1].kind == "procedural")
+            number, job = self._waiting[0]
+            self._import_for(job)
+            child = self._choose_child(job)
             if child is None:
                 return
-            number, job = self._waiting.popleft()
+            self._waiting.popleft()
             if not child.jobs:
                 child.deadline = time.monotonic() + self._timeout_s
             child.jobs.append((number, job))
@@ -149,19 +158,33 @@ class Supervisor:
             except OSError:
                 self._lose(child)
 
+    def _import_for(self, job: Job) -> None:
+        """Import once, for all children to come, what takes a job seconds to import and a child's memory to hold."""
+        name = _import_of(job)
+        if name is None or name in self._imported:
+            return
+        if job.kind == "procedural":
+            procedural.import_scorers()
+        else:
+            with suppress(Exception):  # the child that calls the function meets the same error and reports it
+                reward_function.find_function(name)
+        self._imported.add(name)
+        self._retire_idle()
+
     def _retire_idle(self) -> None:
         for child in list(self._children):
             if not child.jobs:
                 self._end(child)
 
-    def _choose_child(self, *, needs_scorers: bool) -> _Child | None:
-        idle = next((c for c in self._children if not c.jobs and c.knows_scorers >= needs_scorers), None)
+    def _choose_child(self, job: Job) -> _Child | None:
+        name = _import_of(job)
+        able = [child for child in self._children if name is None or name in child.imported]
+        idle = next((child for child in able if not child.jobs), None)
         if idle is not None:
             return idle
         if len(self._children) < self._num_processes:
             return self._fork()
-        ready = [c for c in self._children if c.has_room and c.knows_scorers >= needs_scorers]
-        return min(ready, key=lambda child: len(child.jobs), default=None)
+        return min((child for child in able if child.has_room), key=lambda child: len(child.jobs), default=None)
 
     def _fork(self) -> _Child:
         ours, theirs = Pipe()
@@ -174,7 +197,7 @@ class Supervisor:
             finally:
                 os._exit(0)
         theirs.close()
-        child = _Child(pid=pid, connection=ours, knows_scorers=self._has_scorers)
+        child = _Child(pid=pid, connection=ours, imported=frozenset(self._imported))
         self._children.append(child)
         self._selector.register(ours, selectors.EVENT_READ, child)
         return child
@@ -190,8 +213,8 @@ class Supervisor:
         number, _ = child.jobs.popleft()
         child.deadline = time.monotonic() + self._timeout_s
         self._reply(number, reply)
-        if self._has_scorers and not child.knows_scorers and not child.jobs:
-            self._end(child)
+        if child.imported < self._imported and not child.jobs:
+            self._end(child)  # one that has all imports takes its place
 
     def _lose(self, child: _Child) -> None:
         """A child died: its first job is the culprit, the others go back to the front of the queue."""

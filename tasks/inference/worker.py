@@ -244,6 +244,7 @@ def _finished_record(spec: WorkerSpec, task: _Task, generation: Generation) -> S
         replica=spec.replica,
         attempt=spec.attempt,
         finished_at=time.time(),
+        completion_ids=generation.token_ids if spec.keeps_completion_ids else None,
     )
 
 

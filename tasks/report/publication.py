@@ -92,6 +92,7 @@ def _runs_table(config: EvaluationConfig, session: RunSession, certificate: Merg
         "versions": list(provenance.versions().items()),
         "differences": list(state.differences),
         "config": config_to_yaml(config),
+        "regrade_of": state.regrade_of,
     }
     return pa.Table.from_pylist([row], schema=RUNS)
 

@@ -11,9 +11,10 @@ from infra.tokenizer import ChatTokenizer
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
-from schemas.dataset import EvalItem
+from schemas.dataset import EvalItem, LoadedDataset
 from schemas.errors import ConfigError
 from tasks.grading.golds import check_golds
+from tasks.grading.reward_function import check_function, function_data
 from tasks.validation_set.prompts import (
     PromptLimits,
     RenderedPrompts,
@@ -51,32 +52,47 @@ class ValidationSet:
     """What a user should know of how the data was read."""
 
 
-def load_validation_set(
-    config: EvaluationConfig,
-    report: CheckpointReport,
-    tokenizer_folder: Path,
-    *,
-    checked: ValidationSet | None = None,
-) -> ValidationSet:
-    """Load the items, check that they can be graded, and render their prompts.
+_checked: list[tuple[EvaluationConfig, ValidationSet]] = []
+"""What `check_validation_set` loaded and no flow of this process has taken: one at most."""
 
-    `checked` is what an earlier call of the same process made of the same `config`. It is the result, unless the
-    checkpoint was replaced since.
+
+def check_validation_set(config: EvaluationConfig, report: CheckpointReport, tokenizer_folder: Path) -> None:
+    """Load the validation set and keep it for the next call of `load_validation_set`, which would do the same again.
+
+    Raises:
+        DatasetError, ConfigError, CheckpointError: as `load_validation_set`.
+    """
+    _checked[:] = [(config, _load(config, report, tokenizer_folder, _origin(report, tokenizer_folder)))]
+
+
+def load_validation_set(config: EvaluationConfig, report: CheckpointReport, tokenizer_folder: Path) -> ValidationSet:
+    """Load the items, check that they can be graded, and render their prompts.
 
     Raises:
         DatasetError: the source cannot be read, or a row cannot be graded.
         ConfigError: `max_new_tokens` leaves no room for a prompt; `reward_fn` does not fit the data.
         CheckpointError: no tokenizer or no chat template.
     """
-    # before the tokenizer is read: if it is replaced in between, the origin is the old one's and no later call takes it
-    origin = PromptOrigin(
+    origin = _origin(report, tokenizer_folder)
+    kept = _checked.pop() if _checked else None
+    is_same = kept is not None and kept[0] == config and kept[1].origin == origin
+    loaded = kept[1] if kept is not None and is_same else _load(config, report, tokenizer_folder, origin)
+    _tell(loaded)
+    return loaded
+
+
+def _origin(report: CheckpointReport, tokenizer_folder: Path) -> PromptOrigin:
+    """Ask before the tokenizer is read: if it is replaced in between, no later call takes what was rendered."""
+    return PromptOrigin(
         digest_tokenizer(tokenizer_folder),
         digest_chat_template(find_chat_template(tokenizer_folder)),
         report.context_length,
     )
-    if checked is not None and checked.origin == origin:
-        _tell(checked)
-        return checked
+
+
+def _load(
+    config: EvaluationConfig, report: CheckpointReport, tokenizer_folder: Path, origin: PromptOrigin
+) -> ValidationSet:
     generation = config.generation
     limits = PromptLimits(
         context_length=limit_context(
@@ -88,10 +104,9 @@ def load_validation_set(
         max_prompt_tokens=config.valid_dataset.max_length,
     )
     tokenizer = ChatTokenizer.open(tokenizer_folder)
-    dataset = load_dataset(config.valid_dataset, seed=config.seed, check_golds=check_golds)
-    dataset = dataset.model_copy(update={"items": _with_grader(dataset.items, config)})
+    dataset = load_graded(config)
     prompts = render_prompts(dataset, tokenizer, limits=limits)
-    loaded = ValidationSet(
+    return ValidationSet(
         name=dataset.name,
         version=dataset.version,
         prompts=prompts,
@@ -104,8 +119,29 @@ def load_validation_set(
         origin=origin,
         notes=dataset.notes,
     )
-    _tell(loaded)
-    return loaded
+
+
+def load_graded(config: EvaluationConfig) -> LoadedDataset:
+    """Load the items with the grader that `reward_fn` names.
+
+    Raises:
+        DatasetError, ConfigError: as `load_validation_set`.
+    """
+    function = config.reward_function
+    if function is not None:
+        check_function(function)
+    dataset = load_dataset(
+        config.valid_dataset,
+        seed=config.seed,
+        check_golds=check_golds if function is None else _accept_golds,
+        keeps_rows=function is not None,
+    )
+    return dataset.model_copy(update={"items": _with_grader(dataset.items, config)})
+
+
+def _accept_golds(golds: Sequence[str]) -> list[str | None]:
+    """Leave the golds to the user's function."""
+    return [None] * len(golds)
 
 
 def _tell(loaded: ValidationSet) -> None:
@@ -132,6 +168,11 @@ def _with_grader(items: Sequence[EvalItem], config: EvaluationConfig) -> tuple[E
                 "set reward_fn=auto to grade by the dataset's own scorer"
             )
         return tuple(item.model_copy(update={"grader": "math", "grader_data": ""}) for item in items)
+    if config.reward_function is not None:
+        return tuple(
+            item.model_copy(update={"grader": "function", "grader_data": function_data(item), "row": ""})
+            for item in items
+        )
     if any(item.grader != "reasoning_gym" for item in items):
         raise ConfigError(
             "reward_fn is 'reasoning_gym', but the dataset is not made of reasoning_gym tasks; set reward_fn=auto, or "

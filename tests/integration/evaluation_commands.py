@@ -34,19 +34,23 @@ gconfig: {n_samples: 2, temperature: 0.7}
 
 
 class Command:
-    """One `milepost evaluate` in a process group of its own, as a shell starts it."""
+    """One command of `milepost` in a process group of its own, as a shell starts it."""
 
     def __init__(
-        self, folder: Path, overrides: Sequence[str], environment: dict[str, str], *, cores: Sequence[int]
+        self, folder: Path, arguments: Sequence[str], environment: dict[str, str], *, cores: Sequence[int]
     ) -> None:
+        """`folder` holds its output, and its modules are found as those of a working directory are."""
         self._stdout, self._stderr = (folder / f"command-{time.monotonic_ns()}.{name}" for name in ("out", "err"))
         start = f"import os; os.sched_setaffinity(0, {list(cores)}); from flows.cli import main; main()"
-        config = folder / "config.yaml"
-        config.write_text(CONFIG)
-        command = [sys.executable, "-c", start, "evaluate", str(config)]
+        command = [sys.executable, "-c", start]
         with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
             self.process = subprocess.Popen(
-                [*command, "--json", *overrides], cwd=ROOT, env=environment, stdout=out, stderr=err, process_group=0
+                [*command, *arguments, "--json"],
+                cwd=folder,
+                env=environment | {"PYTHONPATH": str(ROOT)},
+                stdout=out,
+                stderr=err,
+                process_group=0,
             )
 
     @property

@@ -25,6 +25,7 @@ import pytest
 from schemas.states import RunStatus
 from tests.integration.engine_environment import CHECKPOINT, require_engine
 from tests.integration.evaluation_commands import (
+    CONFIG,
     Command,
     ended,
     keys,
@@ -142,9 +143,13 @@ def _starter(environment: dict[str, str], folder: Path) -> Iterator[Evaluate]:
     cores = sorted(os.sched_getaffinity(0), reverse=os.getpid() % 2 == 1)  # two test runs at once do not meet on one
 
     def start(engine: str, overrides: Sequence[str] = (), *, fileroot: Path = folder / "out", size: int = 8) -> Command:
+        config = folder / "config.yaml"
+        config.write_text(CONFIG)
         command = Command(
             folder,
             [
+                "evaluate",
+                str(config),
                 f"actor.path={CHECKPOINT}",
                 f"cluster.fileroot={fileroot}",
                 f"rollout.backend={engine}",
@@ -182,6 +187,41 @@ def test_a_run_is_published_and_shown_and_replicas_change_nothing(evaluate: Eval
     for name in ("item_id", "seed", "prompt_hash", "completion", "verdict", "answer"):
         assert again.column(name).to_pylist() == samples.column(name).to_pylist(), name
     _check_readers(first.store, num_runs=2)
+
+
+def test_samples_are_graded_again_without_an_engine(
+    evaluate: Evaluate, environment: dict[str, str], api: str, tmp_path: Path
+) -> None:
+    first = evaluate("transformers:d1", [*GREEDY, "reward_fn=my_rewards.by_length"]).failure(2, "my_rewards")
+    assert "working directory" in first
+    (tmp_path / "my_rewards.py").write_text(
+        "def by_length(prompt, completions, prompt_ids, completion_ids, answer, metadata, **data):\n"
+        "    assert prompt_ids and completion_ids\n"
+        "    return len(completion_ids) / 100\n"
+    )
+    before = evaluate("transformers:d1", [*GREEDY, "reward_fn=my_rewards.by_length"]).summary()
+    samples = samples_of(before)
+    assert samples.column("reward").to_pylist() == [
+        n / 100 for n in samples.column("num_completion_tokens").to_pylist()
+    ]
+    assert "reward" in {row.metric for row in before.metrics}
+
+    def regrade(*arguments: str) -> Command:
+        command = ["regrade", *arguments, f"--fileroot={tmp_path / 'out'}"]
+        return Command(tmp_path, command, environment | {"PREFECT_API_URL": api}, cores=[0])
+
+    after = regrade(before.run_id, "reward_fn=auto").summary()
+    assert after.run_id != before.run_id
+    again = samples_of(after)
+    assert again.column("reward").null_count == again.num_rows
+    for name in ("item_id", "repeat", "completion", "seed", "attempt", "replica"):
+        assert again.column(name).to_pylist() == samples.column(name).to_pylist(), name
+    assert samples_of(before) == samples, "the old run stays as it was"
+    runs = pyarrow.dataset.dataset(after.store / "runs").to_table().to_pylist()
+    assert {run["run_id"]: run["regrade_of"] for run in runs} == {before.run_id: None, after.run_id: before.run_id}
+
+    regrade(before.run_id, "gconfig.max_new_tokens=32").failure(2, "gconfig", "makes no sample")
+    regrade("20200101-000000-none").failure(2, "milepost runs")
 
 
 def _check_metrics(store: Path, samples: pa.Table) -> None:

@@ -117,8 +117,10 @@ def test_training_workflows_and_rewards_are_understood() -> None:
         ("workflow", "areal.workflow.vision_rlvr.VisionRLVRWorkflow"),
         ("workflow", "x.MultiturnRLVRWorkflow"),
         ("eval_workflow", "areal.workflow.openai.math_agent.MathAgent"),
-        ("reward_fn", "os.system"),
-        ("reward_fn", "areal.reward.clevr_count_70k.clevr_count_70k_reward_fn"),
+        ("reward_fn", "maths"),
+        ("reward_fn", "package.function()"),
+        ("reward_fn", "package..function"),
+        ("reward_fn", "package.function; import os"),
     ],
 )
 def test_other_workflows_and_rewards_are_refused(key: str, value: str) -> None:
@@ -185,3 +187,9 @@ def test_no_override_changes_nothing(base: GenerationConfig) -> None:
 @given(generations, generations)
 def test_a_full_override_wins_in_every_key(base: GenerationConfig, other: GenerationConfig) -> None:
     assert GenerationOverrides.model_validate(other.model_dump()).over(base) == other
+
+
+def test_a_dotted_path_names_a_reward_function() -> None:
+    path = "areal.reward.clevr_count_70k.clevr_count_70k_reward_fn"
+    assert make(reward_fn=path).reward_function == path
+    assert make(reward_fn="math").reward_function is None

@@ -7,8 +7,8 @@ import pytest
 
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
-from schemas.errors import DatasetError
-from tasks.validation_set.loading import ValidationSet, load_validation_set
+from schemas.errors import ConfigError, DatasetError
+from tasks.validation_set.loading import ValidationSet, check_validation_set, load_validation_set
 from tests.unit.infra.tokenizer.chat_folders import make_family
 
 
@@ -27,10 +27,8 @@ def config(tmp_path: Path) -> EvaluationConfig:
     )
 
 
-def load(
-    config: EvaluationConfig, folder: Path, *, context_length: int = 512, checked: ValidationSet | None = None
-) -> ValidationSet:
-    report = CheckpointReport(
+def report_on(folder: Path, context_length: int = 512) -> CheckpointReport:
+    return CheckpointReport(
         path=folder,
         status="complete",
         layout="huggingface",
@@ -38,37 +36,72 @@ def load(
         problems=(),
         context_length=context_length,
     )
-    return load_validation_set(config, report, folder, checked=checked)
+
+
+def load(config: EvaluationConfig, folder: Path, *, context_length: int = 512) -> ValidationSet:
+    return load_validation_set(config, report_on(folder, context_length), folder)
 
 
 def test_a_checked_set_is_not_loaded_again(config: EvaluationConfig, folder: Path) -> None:
-    checked = load(config, folder)
+    check_validation_set(config, report_on(folder), folder)
     Path(config.valid_dataset.path).unlink()
-    assert load(config, folder, checked=checked) is checked
+    assert load(config, folder).prompts.table.num_rows == 3
+
+
+def test_a_checked_set_serves_one_evaluation(config: EvaluationConfig, folder: Path) -> None:
+    check_validation_set(config, report_on(folder), folder)
+    load(config, folder)
+    Path(config.valid_dataset.path).unlink()
+    with pytest.raises(DatasetError, match=r"data\.jsonl"):
+        load(config, folder)
+
+
+def test_another_configuration_is_loaded_for_itself(config: EvaluationConfig, folder: Path) -> None:
+    check_validation_set(config, report_on(folder), folder)
+    limited = config.model_copy(update={"valid_dataset": config.valid_dataset.model_copy(update={"limit": 2})})
+    assert load(limited, folder).prompts.table.num_rows == 2
 
 
 def test_a_changed_template_is_rendered_anew(config: EvaluationConfig, folder: Path) -> None:
-    checked = load(config, folder)
+    check_validation_set(config, report_on(folder), folder)
     (folder / "chat_template.jinja").write_text("{% for message in messages %}Q: {{ message.content }}{% endfor %}")
-    again = load(config, folder, checked=checked)
-    assert again.prompts.table["prompt"][0].as_py().startswith("Q: What is 0 + 1?")
-    assert not checked.prompts.table["prompt"][0].as_py().startswith("Q: ")
+    assert str(load(config, folder).prompts.table["prompt"][0]).startswith("Q: What is 0 + 1?")
 
 
 def test_a_shorter_context_is_judged_anew(config: EvaluationConfig, folder: Path) -> None:
-    checked = load(config, folder)
-    assert checked.prompts.refused == ()
+    longest = load(config, folder).prompts.longest_prompt_tokens
+    check_validation_set(config, report_on(folder), folder)
     with pytest.raises(DatasetError, match="none of the 3 items"):
-        load(config, folder, context_length=checked.prompts.longest_prompt_tokens, checked=checked)
+        load(config, folder, context_length=longest)
 
 
-def test_what_is_not_asked_is_told_each_time(
+def test_what_is_not_asked_is_told_once(
     config: EvaluationConfig, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Path(config.valid_dataset.path).open("a") as data:
         data.write(json.dumps({"question": "Why? " * 200, "answer": "#### 1"}) + "\n")
-    checked = load(config, folder)
-    assert len(checked.prompts.refused) == 1
-    caplog.clear()
-    load(config, folder, checked=checked)
+    check_validation_set(config, report_on(folder), folder)
+    assert "is not asked" not in caplog.text
+    load(config, folder)
     assert "is not asked" in caplog.text
+
+
+def test_a_reward_function_gets_the_row(config: EvaluationConfig, folder: Path) -> None:
+    own = config.model_copy(update={"reward_fn": "json.dumps"})
+    table = load(own, folder).prompts.table
+    assert table["grader"].to_pylist() == ["function"] * 3
+    data = json.loads(str(table["grader_data"][1]))
+    assert data["question"] == "What is 1 + 1?"
+    assert data["answer"] == "It is. #### 2"
+    assert [message["role"] for message in data["messages"]] == ["user"]
+
+
+def test_the_grader_does_not_change_the_version(config: EvaluationConfig, folder: Path) -> None:
+    own = config.model_copy(update={"reward_fn": "json.dumps"})
+    assert load(own, folder).version == load(config, folder).version
+
+
+def test_a_reward_function_that_is_not_there_is_refused(config: EvaluationConfig, folder: Path) -> None:
+    own = config.model_copy(update={"reward_fn": "json.no_such_function"})
+    with pytest.raises(ConfigError, match="no_such_function"):
+        load(own, folder)

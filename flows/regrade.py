@@ -1,0 +1,31 @@
+"""The flow `regrade`: changed grading over the samples of a published run, as a new run that keeps the old one."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from prefect import flow
+
+from schemas.summary import RunSummary
+from tasks.grading.regrading import plan_regrading
+from tasks.grading.task import grade_task, open_regrading_task
+from tasks.inference.task import merge_samples_task
+from tasks.metrics.task import aggregate_metrics_task
+from tasks.report.task import publish_task
+
+
+@flow(name="regrade", description="Grade the samples of a run again")
+def regrade(run_id: str, overrides: Sequence[str] = (), fileroot: str = "milepost-out") -> RunSummary:
+    """Grade the samples of `run_id` with `overrides` (key.path=value) over its configuration; nothing is generated.
+
+    Raises:
+        UserInputError: there is no such run, or an override changes more than grading; nothing was written.
+        MilepostError: it failed; the same call goes on.
+    """
+    regrading = plan_regrading(Path(fileroot), run_id, overrides)
+    config = regrading.config
+    with open_regrading_task(regrading, now=datetime.now(UTC)) as session:
+        grade_task(session, config.grading, function=config.reward_function, is_generating=lambda: False)
+        certificate = merge_samples_task(session)
+        aggregate_metrics_task(session.run, config.metrics)
+        return publish_task(config, session, certificate)

@@ -1,0 +1,164 @@
+"""Grade the samples of a published run again, without generating: the result is a run of its own, the old one stays.
+
+The new run's folder shares the journals of the old one by hard links, so either may be removed without the other.
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from infra.atomic import write_table_atomically, write_text_atomically
+from infra.provenance import collect_provenance
+from infra.run_directory import RunDirectory, create_run, find_resumable, runs_root
+from schemas.config import EvaluationConfig, load_config
+from schemas.errors import ConfigError, StoreError
+from schemas.inference import Plan
+from schemas.run import RunState
+from schemas.states import RunStatus
+from schemas.tables import PROMPT_SCHEMA, conform
+from tasks.inference.session import RunSession
+from tasks.validation_set.loading import load_graded
+
+_FREE: Final = ("reward_fn", "grading", "metrics")
+"""What may change without a sample being made again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regrading:
+    """What is to be done, checked; nothing is written yet."""
+
+    origin: RunDirectory
+    """The run whose samples are graded."""
+    config: EvaluationConfig
+    """Its configuration with the changes."""
+    prompts: pa.Table
+    """Its prompts (PROMPT_SCHEMA) with the grader of `config`."""
+    plan: Plan
+    """Its plan."""
+    key: str
+    """Digest of the plan and of everything that grades; the same command finds its unfinished work by it."""
+
+
+def plan_regrading(fileroot: Path, run_id: str, overrides: Sequence[str]) -> Regrading:
+    """Check that `run_id` can be graded again with `overrides` over its configuration.
+
+    Raises:
+        StoreError: there is no such run, its folder is gone, or it is not finished.
+        ConfigError: an override changes more than grading and metrics.
+        DatasetError: another `reward_fn` needs the dataset, which cannot be read.
+    """
+    origin = RunDirectory(path=runs_root(fileroot) / run_id)
+    if not (origin.path / "run.json").is_file():
+        raise StoreError(
+            f"{origin.path} is not there: grading again needs the run's folder with its journals; `milepost runs` "
+            "lists the runs, --fileroot says where they are"
+        )
+    state = origin.read_state()
+    if state.status is not RunStatus.COMPLETED:
+        raise StoreError(f"run {run_id} is {state.status.value}: run its own command again first, which finishes it")
+    before = load_config(origin.config_path)
+    config = load_config(origin.config_path, overrides)
+    changed = [name for name in EvaluationConfig.model_fields if getattr(config, name) != getattr(before, name)]
+    refused = [name for name in changed if name not in _FREE]
+    if refused:
+        raise ConfigError(
+            f"grading again makes no sample, but the overrides change {', '.join(refused)}; allowed: "
+            f"{', '.join(_FREE)}. To generate with other settings use `milepost evaluate`"
+        )
+    config = config.model_copy(
+        update={"cluster": config.cluster.model_copy(update={"fileroot": str(fileroot.expanduser().absolute())})}
+    )
+    plan = origin.read_plan()
+    prompts = conform(pq.read_table(origin.prompts_path), PROMPT_SCHEMA)
+    if "reward_fn" in changed:
+        prompts = _with_graders(prompts, config, plan)
+    parts = [plan.plan_key, config.reward_fn, config.grading.model_dump_json(), config.metrics.model_dump_json()]
+    key = hashlib.blake2b("\0".join(parts).encode(), digest_size=16, person=b"milepost-regrade").hexdigest()
+    return Regrading(origin=origin, config=config, prompts=prompts, plan=plan, key=key)
+
+
+def open_regrading(regrading: Regrading, *, now: datetime) -> RunSession:
+    """Return a session on the run that holds the new grades: the unfinished one of the same regrading, else a new one.
+
+    Raises:
+        StoreError: its folder cannot be made.
+    """
+    config, origin = regrading.config, regrading.origin
+    fileroot = Path(config.cluster.fileroot)
+    found = find_resumable(fileroot, regrading.key, config.experiment_name, config.trial_name)
+    if found is not None:
+        run, lock = found
+        return RunSession(run, lock, regrading.plan, run.read_state())
+    run, lock = create_run(fileroot, regrading.key, now)
+    try:
+        shutil.copytree(origin.attempts_path, run.attempts_path, copy_function=_link)
+    except (OSError, shutil.Error) as exc:
+        raise StoreError(f"the journals of {origin.path} cannot be taken over into {run.path}: {exc}") from exc
+    write_table_atomically(run.prompts_path, regrading.prompts)
+    write_text_atomically(run.plan_path, regrading.plan.model_dump_json() + "\n")
+    state = origin.read_state()
+    session = RunSession(
+        run,
+        lock,
+        regrading.plan,
+        RunState(
+            run_id=run.run_id,
+            plan_key=regrading.key,
+            experiment_name=config.experiment_name,
+            trial_name=config.trial_name,
+            checkpoint=state.checkpoint,
+            global_step=state.global_step,
+            status=RunStatus.RUNNING,
+            started_at=now,
+            attempts=state.attempts,
+            differences=state.differences,
+            regrade_of=origin.run_id,
+        ),
+    )
+    last = state.attempts[-1]
+    provenance = collect_provenance().model_copy(update={"engine_packages": last.provenance.engine_packages})
+    with session.failure_recorded():
+        session.begin_attempt(config, num_replicas=last.num_replicas, batch_size=last.batch_size, provenance=provenance)
+    return session
+
+
+def _link(source: str, target: str) -> None:
+    """Share a file, or copy it where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError as exc:
+        if exc.errno == errno.ENOSPC:
+            raise
+        shutil.copy2(source, target)
+
+
+def _with_graders(prompts: pa.Table, config: EvaluationConfig, plan: Plan) -> pa.Table:
+    """Return the prompts with the grader that `config` names and what it needs of the dataset.
+
+    Raises:
+        DatasetError: the dataset cannot be read.
+        ConfigError: it is another version than was answered.
+    """
+    dataset = load_graded(config)
+    if dataset.version != plan.dataset_version:
+        raise ConfigError(
+            f"another reward_fn needs the rows of the dataset, and {config.valid_dataset.path} has changed: version "
+            f"{dataset.version}, the run answered {plan.dataset_version}; restore the file, or keep reward_fn"
+        )
+    items = {item.item_id: item for item in dataset.items}
+    chosen = [items[str(name)] for name in prompts.column("item_id").to_pylist()]
+    for name, values in (
+        ("grader", [item.grader for item in chosen]),
+        ("grader_data", [item.grader_data for item in chosen]),
+    ):
+        prompts = prompts.set_column(prompts.schema.get_field_index(name), PROMPT_SCHEMA.field(name), [values])
+    return prompts
