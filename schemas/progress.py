@@ -4,6 +4,11 @@ from schemas.base import Model
 from schemas.states import WorkerPhase
 
 
+def _two_digits(pace: float) -> str:
+    """A slow engine is not one that stands still: 0.04, not 0.0."""
+    return f"{pace:.1f}" if pace >= 1 else f"{pace:.2g}"
+
+
 class ReplicaProgress(Model):
     """One look at one replica."""
 
@@ -30,7 +35,7 @@ class ReplicaProgress(Model):
     @property
     def headline(self) -> str:
         """`replica 0 generating 12.3 samples/s`."""
-        pace = "" if self.samples_per_s is None else f" {self.samples_per_s:.1f} samples/s"
+        pace = "" if self.samples_per_s is None else f" {_two_digits(self.samples_per_s)} samples/s"
         return f"replica {self.replica} {self.phase.value}{pace}"
 
     def as_line(self) -> str:

@@ -2,28 +2,12 @@
 
 from datetime import datetime
 
-from schemas.base import Model
+from schemas.run import RunIdentity
 
 
-class PublishedRun(Model):
+class PublishedRun(RunIdentity):
     """One line of `milepost runs`."""
 
-    run_id: str
-    """Name of the run in the store."""
-    experiment_name: str
-    """As configured."""
-    trial_name: str
-    """As configured."""
-    checkpoint: str
-    """As configured."""
-    weight_digest: str
-    """Digest of the weights."""
-    global_step: int | None
-    """Training step of the checkpoint; None when unknown."""
-    dataset: str
-    """Name of the dataset."""
-    dataset_version: str
-    """Digest of the dataset."""
     started_at: datetime
     """First start of the run, UTC."""
     finished_at: datetime

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from schemas.base import Model
+from schemas.run import RunIdentity
 
 
 class MetricValue(Model):
@@ -30,25 +31,9 @@ class MetricValue(Model):
     """Direction of the metric; None when neither."""
 
 
-class RunSummary(Model):
+class RunSummary(RunIdentity):
     """The outcome of a finished run; what `--json` prints."""
 
-    run_id: str
-    """Name of the run in the store."""
-    experiment_name: str
-    """As configured."""
-    trial_name: str
-    """As configured."""
-    checkpoint: str
-    """As configured."""
-    weight_digest: str
-    """Digest of the weights."""
-    global_step: int | None
-    """Training step of the checkpoint."""
-    dataset: str
-    """Name of the dataset."""
-    dataset_version: str
-    """Digest of the dataset."""
     run_dir: Path
     """Plan, attempts and logs of the run."""
     store: Path
