@@ -115,8 +115,7 @@ class VersionStore:
         Raises:
             StoreError: no such version, or its manifest cannot be read or was edited.
         """
-        self._require(version)
-        path = self.root / "versions" / version / MANIFEST
+        path = self.root / "versions" / self._resolve(version) / MANIFEST
         try:
             manifest = VersionManifest.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as exc:
@@ -149,6 +148,18 @@ class VersionStore:
             )
         return StoredVersion(manifest, items)
 
+    def publish_first(self, draft: VersionDraft, items: Sequence[EvalItem]) -> VersionManifest:
+        """Write the version that others descend from, unless it is there, and make it current if none is.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        with self._writing():
+            version = self._find(draft) or self._write(draft, items)
+            if self.current() is None:
+                self._point_to(version)
+        return self.read_manifest(version)
+
     def publish(self, draft: VersionDraft, items: Sequence[EvalItem]) -> Published:
         """Write a version and make it current, in place of its parent.
 
@@ -159,35 +170,30 @@ class VersionStore:
         Raises:
             StoreError: the disk refused, or what is current now does not come from this draft's parent.
         """
-        try:
-            (self.root / "versions").mkdir(parents=True, exist_ok=True)
-            with self._locked():
-                rival = self.current()
-                if rival is not None and rival != draft.parent:
-                    return Published(self._adopt(rival, draft), is_new=False)
-                version = self._find(draft) or self._write(draft, items)
-                self._point_to(version)
-        except OSError as exc:
-            raise StoreError(
-                f"cannot write {self.root} ({exc.strerror or exc}): free space, make it writable or point "
-                "cluster.fileroot elsewhere"
-            ) from exc
+        with self._writing():
+            rival = self.current()
+            if rival != draft.parent:
+                return Published(self._adopt(rival, draft), is_new=False)
+            version = self._find(draft) or self._write(draft, items)
+            self._point_to(version)
         return Published(self.read_manifest(version), is_new=True)
 
     def rollback(self, version: str) -> VersionManifest:
         """Make an older (or newer) version current again; nothing is deleted. Its files are checked first.
 
+        `version` is a name or its number alone, such as v2.
+
         Raises:
             StoreError: no such version, files of it that were changed, or the disk refused.
         """
-        manifest = self.read(version).manifest
-        with self._locked():
-            self._point_to(version)
+        manifest = self.read(self._resolve(version)).manifest
+        with self._writing():
+            self._point_to(manifest.version)
         return manifest
 
-    def _adopt(self, rival: str, draft: VersionDraft) -> VersionManifest:
-        manifest = self.read_manifest(rival)
-        if manifest.parent != draft.parent and manifest.content_digest != draft.content_digest:
+    def _adopt(self, rival: str | None, draft: VersionDraft) -> VersionManifest:
+        manifest = self.read_manifest(rival) if rival is not None else None
+        if manifest is None or manifest.parent != draft.parent:
             raise StoreError(
                 f"{self.root}: version {rival} became current while a successor of {draft.parent} was drawn; run the "
                 "refresh again"
@@ -223,25 +229,35 @@ class VersionStore:
         write_text_atomically(self.root / "current.json", _Pointer(version=version).model_dump_json() + "\n")
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
-        """Keep other publishers out; on a file system without locks the renames alone have to do."""
-        descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    def _writing(self) -> Generator[None]:
+        """Keep other writers out; on a file system without locks the renames alone have to do."""
         try:
+            (self.root / "versions").mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            except OSError as exc:
-                if exc.errno not in NO_LOCKS:
-                    raise
-            yield
-        finally:
-            os.close(descriptor)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                except OSError as exc:
+                    if exc.errno not in NO_LOCKS:
+                        raise
+                yield
+            finally:
+                os.close(descriptor)
+        except OSError as exc:
+            raise StoreError(
+                f"cannot write {self.root} ({exc.strerror or exc}): free space, make it writable or point "
+                "cluster.fileroot elsewhere"
+            ) from exc
 
-    def _require(self, version: str) -> None:
+    def _resolve(self, version: str) -> str:
+        """Return the full name of a version that may be given by its number alone, such as v2."""
         known = self.versions()
-        if version not in known:
+        matching = [name for name in known if version in (name, name.partition("-")[0])]
+        if len(matching) != 1:
             raise StoreError(
                 f"version {version!r} is not in {self.root}; it has {', '.join(known) or 'no versions yet'}"
             )
+        return matching[0]
 
     def _way_out(self, broken: str | None) -> str:
         others = [name for name in self.versions() if name != broken]

@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from schemas.base import Model
 from schemas.sections import Section
+from schemas.training_position import TrainingPosition
 
 RefreshTrigger = Literal["drift", "schedule", "drift_or_schedule", "command"]
 MatchKind = Literal["exact", "ngram", "minhash"]
@@ -47,6 +48,11 @@ class RefreshConfig(Section):
     """Training steps between refreshes on schedule. None: steps do not matter."""
     freq_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Hours between refreshes on schedule. None: time does not matter."""
+
+    @field_validator("pool", "stratify_by", "training_data", mode="before")
+    @classmethod
+    def _accept_one_text(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _schedule_has_a_frequency(self) -> Self:
@@ -147,29 +153,22 @@ class RefusedGold(Model):
     """What the grader says of its gold."""
 
 
-class VersionDraft(Model):
-    """What is known of a version before it has a number."""
+class VersionOrigin(Model):
+    """Why, when and where in training a version was made."""
 
-    dataset: str
-    """Name of the dataset."""
-    content_digest: str
-    """Version digest of the items, as runs and samples carry it (`dataset_version`)."""
-    parent: str | None
-    """The version it was drawn after; None for the first, which is the source as it was."""
     reason: str
-    """Why it was made: the source, drift with its features, the schedule, or a command."""
+    """The source, drift with its features, the schedule, or a command."""
     created_at: datetime
-    """When it was made, UTC."""
-    global_step: int | None
-    """Training step of the checkpoint that was about to be evaluated; None when unknown."""
-    epoch: int | None
-    """Training epoch of it; None when unknown."""
+    """When it was made, with its time zone."""
+    position: TrainingPosition
+    """Of the checkpoint that was about to be evaluated."""
+
+
+class DrawReport(Model):
+    """How the items of a version were chosen."""
+
     seed: int
     """Seed of the draw: with parent and pool it decides the items."""
-    prompt_suffix: str | None
-    """valid_dataset.prompt_suffix that the items were asked with."""
-    system_prompt: str | None
-    """valid_dataset.system_prompt that the items were asked with."""
     pool: tuple[PoolSource, ...]
     """What the items were drawn from."""
     stratify_by: tuple[str, ...]
@@ -179,13 +178,32 @@ class VersionDraft(Model):
     anchors: tuple[str, ...]
     """Ids of the items kept from the parent, sorted."""
     num_exact_duplicates: int
-    """Items of the pool left out because another has the same text."""
+    """Items of the pool left out because another one, or an anchor, has the same text."""
     num_near_duplicates: int
-    """Items left out because another is nearly the same."""
+    """Items left out because another one, or an anchor, is nearly the same."""
     contamination: ContaminationReport
     """What of the pool occurs in the training data."""
     refused_golds: tuple[RefusedGold, ...]
     """Items passed over while drawing because their gold cannot be graded."""
+
+
+class VersionDraft(Model):
+    """What is known of a version before it has a number."""
+
+    dataset: str
+    """Name of the dataset."""
+    content_digest: str
+    """Version digest of the items, as runs and samples carry it (`dataset_version`)."""
+    parent: str | None
+    """The version that it follows; None for the first, which is the source as it was."""
+    origin: VersionOrigin
+    """Why it was made."""
+    prompt_suffix: str | None
+    """valid_dataset.prompt_suffix that the items are asked with."""
+    system_prompt: str | None
+    """valid_dataset.system_prompt that the items are asked with."""
+    draw: DrawReport | None
+    """How the items were chosen; None for the source as it was."""
     item_digests: dict[str, str]
     """Digest of every item by its id, in the order of the version."""
 

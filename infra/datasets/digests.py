@@ -39,6 +39,11 @@ def dataset_version(items: Iterable[EvalItem]) -> str:
     return digest.hexdigest()
 
 
+def unordered_digest(digests: Iterable[str]) -> str:
+    """Return the 128-bit hex digest of several digests, whatever their order."""
+    return hashlib.blake2b(_join(sorted(digests)), digest_size=_DIGEST_BYTES, person=_CONTENT_PERSON).hexdigest()
+
+
 def _parts(item: EvalItem) -> Iterator[str | None]:
     yield from (item.item_id, item.gold, item.grader, item.grader_data, item.solution)
     yield str(len(item.messages))

@@ -30,10 +30,8 @@ class SourceRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Rows and what is known of where they came from."""
+    """Rows and what is known of how they are read."""
 
-    name: str
-    """How reports call it."""
     rows: Iterator[SourceRow]
     """The records in the source's order, read as they are asked for."""
     notes: tuple[str, ...] = ()

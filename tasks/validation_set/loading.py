@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from infra.datasets.loading import load_dataset
+from infra.datasets.loading import CheckGolds, load_dataset
 from infra.tokenizer import ChatTokenizer
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointReport
@@ -22,16 +22,18 @@ from tasks.validation_set.prompts import (
     limit_context,
     render_prompts,
 )
+from tasks.validation_set.versions import find_current_version, load_version
 
 logger = logging.getLogger(__name__)
 
 
 class PromptOrigin(NamedTuple):
-    """What of a checkpoint decides its prompts, and which of them fit."""
+    """What beside the configuration decides the prompts, and which of them fit."""
 
     tokenizer_digest: str
     chat_template_digest: str
     context_length: int | None
+    stored_version: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ def check_validation_set(config: EvaluationConfig, report: CheckpointReport, tok
     Raises:
         DatasetError, ConfigError, CheckpointError: as `load_validation_set`.
     """
-    _checked[:] = [(config, _load(config, report, tokenizer_folder, _origin(report, tokenizer_folder)))]
+    _checked[:] = [(config, _load(config, report, tokenizer_folder, _origin(config, report, tokenizer_folder)))]
 
 
 def load_validation_set(config: EvaluationConfig, report: CheckpointReport, tokenizer_folder: Path) -> ValidationSet:
@@ -70,10 +72,11 @@ def load_validation_set(config: EvaluationConfig, report: CheckpointReport, toke
 
     Raises:
         DatasetError: the source cannot be read, or a row cannot be graded.
+        StoreError: the current version of the set (`refresh.pool`) cannot be read or was changed.
         ConfigError: `max_new_tokens` leaves no room for a prompt; `reward_fn` does not fit the data.
         CheckpointError: no tokenizer or no chat template.
     """
-    origin = _origin(report, tokenizer_folder)
+    origin = _origin(config, report, tokenizer_folder)
     kept = _checked.pop() if _checked else None
     is_same = kept is not None and kept[0] == config and kept[1].origin == origin
     loaded = kept[1] if kept is not None and is_same else _load(config, report, tokenizer_folder, origin)
@@ -81,12 +84,13 @@ def load_validation_set(config: EvaluationConfig, report: CheckpointReport, toke
     return loaded
 
 
-def _origin(report: CheckpointReport, tokenizer_folder: Path) -> PromptOrigin:
-    """Ask before the tokenizer is read: if it is replaced in between, no later call takes what was rendered."""
+def _origin(config: EvaluationConfig, report: CheckpointReport, tokenizer_folder: Path) -> PromptOrigin:
+    """Ask before anything is read: if it is replaced in between, no later call takes what was rendered."""
     return PromptOrigin(
         digest_tokenizer(tokenizer_folder),
         digest_chat_template(find_chat_template(tokenizer_folder)),
         report.context_length,
+        find_current_version(config),
     )
 
 
@@ -130,17 +134,29 @@ def load_graded(config: EvaluationConfig) -> LoadedDataset:
     function = config.reward_function
     if function is not None:
         check_function(function)
-    dataset = load_dataset(
-        config.valid_dataset,
-        seed=config.seed,
-        check_golds=check_golds if function is None else _accept_golds,
-        keeps_rows=function is not None,
-    )
+    dataset = _load_items(config)
     return dataset.model_copy(update={"items": _with_grader(dataset.items, config)})
 
 
+def choose_gold_check(config: EvaluationConfig) -> CheckGolds:
+    """Return what says of golds whether they can be graded; a function of the user's own takes any."""
+    return check_golds if config.reward_function is None else _accept_golds
+
+
+def _load_items(config: EvaluationConfig) -> LoadedDataset:
+    """Load the current version of the validation set, or its source where there are no versions."""
+    version = find_current_version(config)
+    if version is not None:
+        return load_version(config, version, choose_gold_check(config))
+    return load_dataset(
+        config.valid_dataset,
+        seed=config.seed,
+        check_golds=choose_gold_check(config),
+        keeps_rows=config.reward_function is not None,
+    )
+
+
 def _accept_golds(golds: Sequence[str]) -> list[str | None]:
-    """Leave the golds to the user's function."""
     return [None] * len(golds)
 
 

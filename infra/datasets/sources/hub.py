@@ -34,7 +34,7 @@ def open_folder(path: Path, config: ValidDatasetConfig) -> Source:
     """
     saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
     rows = _saved_rows(path, config.split) if saved else _file_rows(path, config)
-    return Source(name=path.resolve().name, rows=_numbered(str(path), rows))
+    return Source(rows=_numbered(str(path), rows))
 
 
 def open_hub_dataset(config: ValidDatasetConfig) -> Source:
@@ -58,7 +58,7 @@ def open_hub_dataset(config: ValidDatasetConfig) -> Source:
             f"hub dataset {path!r} cannot be loaded: {exc}. Check the id; a gated or private one needs HF_TOKEN; "
             "without network, give a local file or folder"
         ) from exc
-    return Source(name=path.rpartition("/")[2], rows=_numbered(path, cast("Iterable[Mapping[str, object]]", rows)))
+    return Source(rows=_numbered(path, cast("Iterable[Mapping[str, object]]", rows)))
 
 
 def _file_rows(path: Path, config: ValidDatasetConfig) -> Iterable[Mapping[str, object]]:

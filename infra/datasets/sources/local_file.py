@@ -1,4 +1,4 @@
-"""A single local file: its kind by its suffix, its name for reports, and what is nearest when it is not there."""
+"""A single local file: its kind by its suffix, and what is nearest when it is not there."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,9 +21,6 @@ READERS: Final[dict[str, Callable[[Path], Iterator[SourceRow]]]] = {
 }
 """Suffix to reader."""
 
-_NAMELESS = frozenset({"test", "train", "validation", "valid", "val", "dev", "eval", "data"})
-"""File names that say which part of a dataset it is; its folder says which dataset."""
-
 
 def open_file(path: Path, config: ValidDatasetConfig) -> Source:
     """Return the rows of a local file.
@@ -36,12 +33,10 @@ def open_file(path: Path, config: ValidDatasetConfig) -> Source:
         raise DatasetError(
             f"{path}: the suffix {path.suffix!r} is not one of {', '.join(READERS)}; convert the file or rename it"
         )
-    stem = path.stem.lower()
-    name = path.resolve().parent.name if stem in _NAMELESS else path.stem
     notes: tuple[str, ...] = ()
     if "split" in config.model_fields_set and config.split.lower() not in path.stem.lower():
         notes = (f"valid_dataset.split={config.split!r} is not used: {path.name} is one file and is read whole",)
-    return Source(name=name or path.stem, rows=reader(path), notes=notes)
+    return Source(rows=reader(path), notes=notes)
 
 
 def missing_path_error(path: Path) -> DatasetError:

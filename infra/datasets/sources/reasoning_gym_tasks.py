@@ -8,10 +8,9 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from infra.datasets.conversation import choose_suffix, compose
 from infra.datasets.digests import content_id
@@ -29,21 +28,14 @@ PROMPT_SUFFIX: Final = "\nPut your final answer within \\boxed{}."
 SmolLM2-135M solved 18 of 48 easy sums with this line, 10 without."""
 
 _HIGHEST: Final = {"size": 1_000_000, "seed": 2**32 - 1}
+_SEED_STEP: Final = 2**20
 _ROOT: Final = Path(__file__).resolve().parents[3]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProceduralItems:
-    """Items that were drawn."""
-
-    name: str
-    """The path without its parameters."""
-    items: list[EvalItem]
-    """At least one; tasks take turns, so that the first n items hold each of them."""
-
-
-def load_tasks(config: ValidDatasetConfig, *, seed: int) -> ProceduralItems:
+def load_tasks(config: ValidDatasetConfig, *, seed: int) -> list[EvalItem]:
     """Return distinct items of the path's tasks, `size` in all, split evenly; the same for the same path and seed.
+
+    Tasks take turns, so that the first n items hold each of them.
 
     Raises:
         DatasetError: an unknown task or parameter, a refused value, a task with too few distinct items, or one whose
@@ -51,8 +43,18 @@ def load_tasks(config: ValidDatasetConfig, *, seed: int) -> ProceduralItems:
     """
     request = parse_path(config.path, seed=seed)
     problems = _draw_apart(request)
-    items = [_build_item(problem, config) for problem in problems[: config.limit]]
-    return ProceduralItems(name=PREFIX + "+".join(request.tasks), items=items)
+    return [_build_item(problem, config) for problem in problems[: config.limit]]
+
+
+def advance_seed(path: str, steps: int, *, seed: int) -> str:
+    """Return the path with its seed (`seed` when it has none) moved on so far that no problem is drawn again.
+
+    Item i is drawn from seed + i: a step of 2^20 is above the largest size.
+    """
+    request = parse_path(path, seed=seed)
+    moved = (request.seed + steps * _SEED_STEP) % (_HIGHEST["seed"] + 1)
+    query = urlencode({**request.parameters, "size": request.size, "seed": moved})
+    return f"{PREFIX}{'+'.join(request.tasks)}?{query}"
 
 
 def parse_path(path: str, *, seed: int) -> DrawRequest:

@@ -49,6 +49,7 @@ def test_items_carry_prompt_gold_and_subsets(tmp_path: Path) -> None:
             gold="7",
             subsets={"subject": "Algebra", "level": "1"},
             solution="s",
+            prompt_suffix=SUFFIX,
         ),
     )
 

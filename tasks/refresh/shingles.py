@@ -1,0 +1,123 @@
+"""Texts as hashed runs of words: what overlaps and similarities are computed from.
+
+Arrays throughout: a hundred thousand texts are six million runs. Hashes are functions of the text alone, the same in
+every process.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+UInt64Array = npt.NDArray[np.uint64]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+_WORD: Final = re.compile(
+    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"  # scripts without spaces: each character is a word
+    r"|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
+    r"|[^\w\s.,;:!?\"'\u2018\u2019\u201c\u201d]"  # signs of mathematics count, punctuation does not
+)
+_BASE: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX: Final = np.uint64(0xFF51AFD7ED558CCD)
+_MAX_WORDS_KEPT: Final = 2**21
+"""Distinct words whose hashes are remembered, 200 MB of them; numbers make their count endless."""
+
+
+def normalise(text: str) -> str:
+    """Return the form in which two texts are the same problem: compatible characters unified, case and spacing gone."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text and its mathematical signs, in lower case."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+class WordHashes(dict[str, int]):
+    """The 64-bit hash of each word, computed once."""
+
+    def __missing__(self, word: str) -> int:
+        """Compute and remember the hash of a new word."""
+        if len(self) >= _MAX_WORDS_KEPT:
+            self.clear()
+        self[word] = value = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashRows:
+    """Hashes of several texts, one text after the other."""
+
+    hashes: UInt64Array
+    """Shape `(num_hashes,)`."""
+    starts: IntArray
+    """Where each text's hashes begin, and their end; shape `(num_texts + 1,)`."""
+
+    @property
+    def counts(self) -> IntArray:
+        """Hashes per text, shape `(num_texts,)`."""
+        return np.diff(self.starts)
+
+    @property
+    def row_of(self) -> IntArray:
+        """The text of each hash, shape `(num_hashes,)`."""
+        return np.repeat(np.arange(len(self.starts) - 1), self.counts)
+
+    def row(self, index: int) -> UInt64Array:
+        """Return the hashes of one text."""
+        return self.hashes[self.starts[index] : self.starts[index + 1]]
+
+    def keep(self, mask: BoolArray) -> "HashRows":
+        """Return the hashes where `mask`, shape `(num_hashes,)`, is true; no text goes, though it may be left empty."""
+        kept = np.concatenate([[0], np.cumsum(mask)])
+        return HashRows(hashes=self.hashes[mask], starts=kept[self.starts])
+
+    def take(self, rows: IntArray) -> "HashRows":
+        """Return some texts, in the order of their indices `rows`."""
+        starts = _starts(self.counts[rows])
+        places = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], np.diff(starts))
+        return HashRows(hashes=self.hashes[places], starts=starts)
+
+
+def hash_words(texts: Sequence[str], words: WordHashes) -> HashRows:
+    """Return the hash of every word of every text."""
+    split = [split_words(text) for text in texts]
+    hashes = np.fromiter(map(words.__getitem__, chain.from_iterable(split)), dtype=np.uint64)
+    return HashRows(hashes=hashes, starts=_starts(np.array([len(one) for one in split], dtype=np.int64)))
+
+
+def hash_runs(rows: HashRows, length: int) -> HashRows:
+    """Return the hash of every run of `length` words; a shorter text is one run of all its words, an empty one none."""
+    padded = _pad(rows, length)
+    counts = np.maximum(padded.counts - length + 1, 0)
+    num_windows = max(len(padded.hashes) - length + 1, 0)
+    windows = np.zeros(num_windows, dtype=np.uint64)
+    for place in range(length):
+        windows = windows * _BASE + padded.hashes[place : place + num_windows]
+    windows = (windows ^ (windows >> np.uint64(32))) * _MIX  # every bit of a run's hash depends on all its words
+    starts = _starts(counts)
+    places = np.arange(starts[-1]) + np.repeat(padded.starts[:-1] - starts[:-1], counts)
+    return HashRows(hashes=windows[places], starts=starts)
+
+
+def _pad(rows: HashRows, length: int) -> HashRows:
+    """Return the rows with zeros after each text that has words, but fewer than `length`."""
+    counts = rows.counts
+    if not ((counts > 0) & (counts < length)).any():
+        return rows
+    starts = _starts(np.where(counts == 0, 0, np.maximum(counts, length)))
+    hashes = np.zeros(starts[-1], dtype=np.uint64)
+    hashes[np.arange(rows.starts[-1]) + np.repeat(starts[:-1] - rows.starts[:-1], counts)] = rows.hashes
+    return HashRows(hashes=hashes, starts=starts)
+
+
+def _starts(counts: IntArray) -> IntArray:
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
