@@ -22,6 +22,9 @@ def _schema(*fields: "pa.Field[pa.DataType]") -> pa.Schema:
     return pa.schema(list(fields), metadata={"milepost.schema_version": str(SCHEMA_VERSION)})
 
 
+_ELEMENT: Final = pa.field("element", pa.string())
+"""Member of a list, named as Parquet names it, so that a file has the very schema."""
+
 _IDENTITY = (
     _field("run_id", pa.string(), "Run that made the row"),
     _field("experiment_name", pa.string(), "experiment_name of the configuration"),
@@ -110,7 +113,32 @@ RUNS: Final = _schema(
     _field("regrade_of", pa.string(), "Run whose samples were graded again; null for a run's own", nullable=True),
 )
 
-TABLES: Final[dict[str, pa.Schema]] = {"runs": RUNS, "samples": SAMPLES, "metrics": METRICS}
+DRIFT: Final = _schema(
+    *_IDENTITY,
+    _field("kind", pa.string(), "number, category, text, output (what the model made) or contract (a rule)"),
+    _field("name", pa.string(), "Feature or rule"),
+    _field("drifted", pa.bool_(), "Whether the feature drifted, or the rule is broken"),
+    _field("statistic", pa.float64(), "Value of the test's statistic", nullable=True),
+    _field("effect", pa.float64(), "Size of the change, 0 for none; docs/drift.md has the units", nullable=True),
+    _field("effect_floor", pa.float64(), "Smallest effect that counts", nullable=True),
+    _field("p_value", pa.float64(), "Chance of such a statistic without drift", nullable=True),
+    _field("underpowered", pa.bool_(), "Whether a change of the floor's size could go unseen", nullable=True),
+    _field("smallest_detectable", pa.float64(), "Effect that would be seen in four of five cases", nullable=True),
+    _field("psi", pa.float64(), "Population stability index; for information", nullable=True),
+    _field("jensen_shannon", pa.float64(), "Jensen-Shannon distance in [0, 1]; for information", nullable=True),
+    _field("kl", pa.float64(), "Kullback-Leibler divergence, nats; for information", nullable=True),
+    _field("num_reference", pa.int64(), "Rows compared with; null for a rule", nullable=True),
+    _field("num_current", pa.int64(), "Rows compared"),
+    _field("num_violations", pa.int64(), "Rows that break the rule; null for a feature", nullable=True),
+    _field("item_ids", pa.list_(_ELEMENT), "The first 20 of those rows; null for a feature", nullable=True),
+    _field("details", pa.string(), "What changed most, in words"),
+    _field("status", pa.string(), "frozen, unchanged, checked or not_due; docs/drift.md says what each means"),
+    _field("reference_version", pa.string(), "Version of the rows compared with"),
+    _field("current_version", pa.string(), "Version of the rows compared"),
+    _field("checked_at", pa.timestamp("us", tz="UTC"), "When they were compared"),
+)
+
+TABLES: Final[dict[str, pa.Schema]] = {"runs": RUNS, "samples": SAMPLES, "metrics": METRICS, "drift": DRIFT}
 """The store's tables by name."""
 
 PROMPT_SCHEMA: Final = _schema(
@@ -130,6 +158,15 @@ WORK_SCHEMA: Final = _schema(
     _field("repeat", pa.int32(), "Which completion of the item, from 0"),
 )
 """work.parquet of a worker."""
+
+PROFILE_SCHEMA: Final = _schema(
+    _field("item_id", pa.string(), "Id of the problem"),
+    _field("prompt", pa.string(), "What it asks, without system prompt and instruction"),
+    _field("answer", pa.string(), "Gold answer; null where there is none", nullable=True),
+    _field("subset", pa.list_(_ELEMENT), "Its strata, each as key=value"),
+    _field("grader", pa.string(), "Who grades it"),
+)
+"""A frozen profile: the rows that later ones are compared with."""
 
 _TOKEN_IDS: Final = pa.list_(pa.field("element", pa.int32()))
 """Named as Parquet names it, so that a file has the very schema."""

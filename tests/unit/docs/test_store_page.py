@@ -53,12 +53,13 @@ def _one_liner(language: str, word: str) -> str:
 def fileroot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store with one run, the current folder."""
 
+    def empty(kind: pa.DataType) -> Any:
+        if pa.types.is_boolean(kind):
+            return False
+        return [] if pa.types.is_nested(kind) else "" if pa.types.is_string(kind) else 0
+
     def row(name: str) -> dict[str, Any]:
-        fill = {
-            field.name: [] if pa.types.is_nested(field.type) else "" if pa.types.is_string(field.type) else 0
-            for field in TABLES[name]
-            if not field.nullable
-        }
+        fill = {field.name: empty(field.type) for field in TABLES[name] if not field.nullable}
         return {**fill, "run_id": "r1", "experiment_name": "exp"}
 
     tables = {name: pa.Table.from_pylist([row(name)], schema=TABLES[name]) for name in TABLES}
