@@ -35,7 +35,7 @@ from schemas.checkpoint import CheckpointIdentity  # noqa: E402
 from schemas.config import EvaluationConfig  # noqa: E402
 from schemas.identity import prompt_hash, sample_seed  # noqa: E402
 from schemas.inference import PlannedItem, SamplingSpec, WorkerSpec  # noqa: E402
-from schemas.tables import JOURNAL_SCHEMA, PROMPT_SCHEMA  # noqa: E402
+from schemas.tables import JOURNAL_SCHEMA, PROMPT_SCHEMA, conform  # noqa: E402
 from tasks.grading.following import grade_run  # noqa: E402
 from tasks.inference.journal import SEGMENT_SIZE  # noqa: E402
 from tasks.inference.planning import PlanSettings, make_plan  # noqa: E402
@@ -184,7 +184,7 @@ def write_journal(spec: WorkerSpec) -> None:
             "finished_at": np.full(count, 1.7e9),
             "error": pa.nulls(count, pa.string()),
         }
-        pq.write_table(pa.table(columns, schema=JOURNAL_SCHEMA), folder / f"{number:05d}.parquet", compression="zstd")
+        pq.write_table(conform(pa.table(columns), JOURNAL_SCHEMA), folder / f"{number:05d}.parquet", compression="zstd")
 
 
 def write_journals(session: RunSession) -> None:

@@ -126,8 +126,9 @@ def read_columns(samples: SampleTable) -> SampleColumns:
 def code_text(table: pa.Table, name: str) -> Coded:
     """Return a column of text (or of anything that casts to it) as codes."""
     # Offsets of large_string are 64 bit wide: distinct answers of a million samples may exceed 2 GiB together.
-    text = table.column(name).cast(pa.large_string())
-    encoded = cast("pa.DictionaryArray[Any, Any]", text.dictionary_encode().unify_dictionaries().combine_chunks())
+    # In one piece: encoding chunk by chunk repeats all that was seen before in every chunk's dictionary.
+    text = table.column(name).cast(pa.large_string()).combine_chunks()
+    encoded = cast("pa.DictionaryArray[Any, Any]", text.dictionary_encode())
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return Coded(codes, [str(value) for value in encoded.dictionary.to_pylist()])
 
