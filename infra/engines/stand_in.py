@@ -155,4 +155,4 @@ def _read_golds(stand_in: StandInSpec) -> dict[str, str]:
         table = pq.read_table(stand_in.answers_path, columns=["prompt_hash", "gold"])
     except (OSError, ValueError) as exc:
         raise EngineError(f"{stand_in.answers_path} cannot be read for golds: {exc}") from exc
-    return dict(zip(table.column("prompt_hash").to_pylist(), table.column("gold").to_pylist(), strict=True))
+    return {str(row["prompt_hash"]): str(row["gold"]) for row in table.to_pylist()}

@@ -1,0 +1,1 @@
+"""Stage check-consistency: whether all replicas did the same work in the same way."""

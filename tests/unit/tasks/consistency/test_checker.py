@@ -1,0 +1,214 @@
+"""Replicas that agree raise no alarm, one that does not is named, and what cannot be told is said."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.consistency import ConsistencyConfig, ConsistencyReport
+from schemas.errors import DistributedEvaluationError
+from tasks.consistency.checker import check_consistency
+from tests.unit.tasks.consistency.replica_samples import Shards, draw_samples, with_column
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(12)
+
+
+def outcomes(report: ConsistencyReport) -> dict[str, str]:
+    return {check.check: check.outcome for check in report.checks}
+
+
+def blamed(report: ConsistencyReport) -> list[int]:
+    return [replica.number for replica in report.replicas if replica.problems]
+
+
+def test_of_200_healthy_runs_at_most_two_raise_an_alarm(rng: np.random.Generator) -> None:
+    alarms, plain_alarms = 0, 0
+    for _ in range(200):
+        shards = Shards(
+            num_replicas=int(rng.choice([2, 3, 8, 24, 96])),
+            num_items=int(rng.choice([32, 100, 250, 1000], p=[0.4, 0.3, 0.2, 0.1])),
+            n_samples=int(rng.choice([1, 4], p=[0.8, 0.2])),
+            accuracy=float(rng.choice([0.01, 0.1, 0.4, 0.7, 0.95])),
+        )
+        report = check_consistency(draw_samples(shards, rng))
+        alarms += report.verdict == "disagree"
+        plain_alarms += outcomes(report)["accuracy_absolute"] == "violated"
+    assert alarms <= 2
+    assert plain_alarms > 50, "the plain rule is shown, and cries wolf"
+
+
+@pytest.mark.parametrize(
+    ("shards", "measure"),
+    [
+        (Shards(num_replicas=8, num_items=250, bad=3, accuracy_lost=0.3), "accuracy"),
+        (Shards(num_replicas=4, num_items=64, bad=3, accuracy_lost=0.6, accuracy=0.7), "accuracy"),
+        (Shards(num_replicas=96, num_items=200, bad=3, accuracy_lost=0.4), "accuracy"),
+        (Shards(num_replicas=8, num_items=250, bad=3, length_factor=1.8), "length"),
+        (Shards(num_replicas=8, num_items=100, bad=3, logprob_shift=0.3), "mean_logprob"),
+        (Shards(num_replicas=3, num_items=250, bad=2, accuracy_lost=0.5, n_samples=2), "accuracy"),
+    ],
+)
+def test_one_bad_replica_is_named_alone(shards: Shards, measure: str, rng: np.random.Generator) -> None:
+    report = check_consistency(draw_samples(shards, rng))
+    assert report.verdict == "disagree"
+    assert blamed(report) == [shards.bad]
+    assert outcomes(report)[measure] == "violated"
+    assert f"replica {shards.bad} " in report.message
+
+
+def test_of_two_that_differ_nobody_can_say_which_is_wrong(rng: np.random.Generator) -> None:
+    report = check_consistency(draw_samples(Shards(num_replicas=2, num_items=250, bad=1, accuracy_lost=0.4), rng))
+    assert (report.verdict, blamed(report)) == ("disagree", [0, 1])
+
+
+def test_repeats_of_one_item_do_not_count_as_so_many_samples(rng: np.random.Generator) -> None:
+    """16 repeats of 40 items look like 640 samples; taken for such they would raise alarms without end."""
+    shards = Shards(num_replicas=4, num_items=40, n_samples=16, accuracy=0.5)
+    tables = [draw_samples(shards, rng) for _ in range(20)]
+    by_item = [check_consistency(table).verdict for table in tables]
+    by_prompt = [check_consistency(table.drop_columns(["item_id"])).verdict for table in tables]
+    by_sample = [check_consistency(table.drop_columns(["item_id", "prompt_hash"])).verdict for table in tables]
+    assert "disagree" not in by_item + by_prompt
+    assert by_sample.count("disagree") > 5
+
+
+def test_agreement_says_what_would_have_been_seen(rng: np.random.Generator) -> None:
+    few = check_consistency(draw_samples(Shards(num_replicas=4, num_items=250), rng))
+    many = check_consistency(draw_samples(Shards(num_replicas=4, num_items=1000), rng))
+    assert few.verdict == many.verdict == "agree"
+    assert few.detectable is not None
+    assert many.detectable is not None
+    assert few.detectable == pytest.approx(2 * many.detectable, rel=0.1)
+    assert f"off by {few.detectable:.2g} would have been seen" in few.message
+
+
+def test_a_difference_that_is_said_to_be_detectable_is_detected(rng: np.random.Generator) -> None:
+    shards = Shards(num_replicas=4, num_items=250, accuracy=0.7)
+    detectable = check_consistency(draw_samples(shards, rng)).detectable or 0.0
+    bad = Shards(num_replicas=4, num_items=250, accuracy=0.7, bad=1, accuracy_lost=detectable / 0.85)
+    found = [blamed(check_consistency(draw_samples(bad, rng))) for _ in range(20)]
+    assert sum(names == [1] for names in found) >= 12
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["item_id", "score"], "no sample names the replica"),
+        (["item_id", "replica"], "no sample has a verdict, score, answer, length or log-probability"),
+    ],
+)
+def test_what_is_not_known_is_said(columns: list[str], message: str, rng: np.random.Generator) -> None:
+    report = check_consistency(draw_samples(Shards(num_replicas=4, num_items=50), rng).select(columns))
+    assert report.verdict == "cannot_tell"
+    assert message in report.message
+
+
+@pytest.mark.parametrize("rule", ["residual", "absolute"])
+def test_one_replica_cannot_be_compared(rule: str, rng: np.random.Generator) -> None:
+    config = ConsistencyConfig.model_validate({"rule": rule})
+    report = check_consistency(draw_samples(Shards(num_replicas=1, num_items=50), rng), config=config)
+    assert (report.verdict, blamed(report)) == ("cannot_tell", [])
+    assert "one replica made all samples" in report.message
+
+
+def test_no_samples_cannot_be_compared(rng: np.random.Generator) -> None:
+    table = draw_samples(Shards(num_replicas=2, num_items=5), rng).slice(0, 0)
+    assert check_consistency(table).verdict == "cannot_tell"
+
+
+def test_too_few_samples_cannot_tell_and_say_so(rng: np.random.Generator) -> None:
+    report = check_consistency(draw_samples(Shards(num_replicas=4, num_items=3), rng))
+    assert report.verdict == "cannot_tell"
+    assert "too few samples" in report.message
+
+
+@pytest.mark.parametrize("columns", [["num_completion_tokens"], ["score"], ["verdict"], ["answer"], ["mean_logprob"]])
+def test_any_one_measure_is_enough(columns: list[str], rng: np.random.Generator) -> None:
+    table = draw_samples(Shards(num_replicas=4, num_items=250), rng)
+    table = table.append_column("answer", pa.array(["1", "1", "1", "1", None] * (table.num_rows // 5), pa.string()))
+    assert check_consistency(table.select(["item_id", "replica", *columns])).verdict == "agree"
+
+
+def test_missing_numbers_are_left_out(rng: np.random.Generator) -> None:
+    table = draw_samples(Shards(num_replicas=4, num_items=100), rng)
+    holes = [float("nan"), float("inf"), None, -0.5] * 100
+    report = check_consistency(with_column(table, "mean_logprob", holes))
+    assert all(replica.mean_logprob in (None, -0.5) for replica in report.replicas)
+
+
+def test_samples_without_a_maker_or_a_score_do_not_count(rng: np.random.Generator) -> None:
+    table = draw_samples(Shards(num_replicas=2, num_items=100), rng)
+    verdicts = table.column("verdict").to_pylist()
+    verdicts[::2] = ["crashed"] * 100
+    table = with_column(table, "verdict", verdicts)
+    replicas = table.column("replica").to_pylist()
+    replicas[:10] = [None] * 10
+    report = check_consistency(with_column(table, "replica", replicas))
+    assert [replica.num_samples for replica in report.replicas] == [95, 95]
+    assert report.replicas[0].accuracy is None
+
+
+def test_a_verdict_that_does_not_exist_is_an_error(rng: np.random.Generator) -> None:
+    table = draw_samples(Shards(num_replicas=2, num_items=2), rng)
+    with pytest.raises(DistributedEvaluationError, match="'fine' does not exist"):
+        check_consistency(with_column(table, "verdict", ["fine"] * 4))
+
+
+def test_the_plain_rule_decides_only_when_chosen(rng: np.random.Generator) -> None:
+    table = draw_samples(Shards(num_replicas=8, num_items=32), rng)
+    by_residual = check_consistency(table)
+    by_distance = check_consistency(table, config=ConsistencyConfig(rule="absolute"))
+    tolerant = check_consistency(table, config=ConsistencyConfig(rule="absolute", tolerance=0.9))
+    assert by_residual.verdict == "agree"
+    assert not blamed(by_residual)
+    assert outcomes(by_residual)["accuracy_absolute"] == "violated"
+    assert by_distance.verdict == "disagree"
+    assert "beyond consistency.tolerance 0.05" in by_distance.message
+    assert tolerant.verdict == "agree"
+
+
+def test_the_replica_with_another_prompt_is_named_though_others_share_its_items(rng: np.random.Generator) -> None:
+    table = draw_samples(Shards(num_replicas=4, num_items=100, n_samples=4), rng)
+    replicas = rng.integers(0, 4, table.num_rows).tolist()
+    hashes = table.column("prompt_hash").to_pylist()
+    changed = [f"other {text}" if replica == 2 else text for text, replica in zip(hashes, replicas, strict=True)]
+    shared = with_column(table, "replica", replicas)
+    report = check_consistency(with_column(shared, "prompt_hash", changed))
+    assert (report.verdict, blamed(report)) == ("disagree", [2])
+    assert "from another prompt" in report.message
+    assert outcomes(check_consistency(shared))["prompts"] == "passed"
+
+
+def test_of_two_prompts_for_one_item_nobody_can_say_which_is_wrong() -> None:
+    table = pa.table({"item_id": ["a", "a"], "replica": [0, 1], "prompt_hash": ["x", "y"]})
+    assert blamed(check_consistency(table)) == [0, 1]
+    planned = check_consistency(table, planned_prompts={"a": "y"})
+    assert (planned.verdict, blamed(planned)) == ("disagree", [0])
+
+
+def test_a_launch_is_compared_with_those_of_its_own_attempt(rng: np.random.Generator) -> None:
+    """What a killed attempt left behind for the next is longer than what it had finished."""
+    first = draw_samples(Shards(num_replicas=4, num_items=250), rng)
+    tokens = 4 * first.column("num_completion_tokens").to_numpy()
+    second = with_column(first, "num_completion_tokens", tokens.tolist())
+    report = check_consistency(pa.concat_tables([first, with_column(second, "attempt", [2] * first.num_rows)]))
+    assert report.verdict == "agree"
+    assert [(replica.number, replica.attempt) for replica in report.replicas] == [
+        (number, attempt) for attempt in (1, 2) for number in range(4)
+    ]
+
+
+@given(st.integers(0, 2**32), st.integers(2, 5))
+def test_the_order_of_the_samples_does_not_matter(seed: int, num_replicas: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = draw_samples(Shards(num_replicas=num_replicas, num_items=20, n_samples=2), rng)
+    shuffled = table.take(rng.permutation(table.num_rows))
+    one, other = check_consistency(table), check_consistency(shuffled)
+    assert one.verdict == other.verdict
+    for mine, theirs in zip(one.replicas, other.replicas, strict=True):
+        assert mine.accuracy == pytest.approx(theirs.accuracy)
+        assert mine.residuals == pytest.approx(theirs.residuals, abs=1e-9)
