@@ -1,11 +1,14 @@
-"""Drift of a dataset, and of a model's outputs: its configuration section and what a comparison of two samples says."""
+"""Drift of a dataset, and of a model's outputs: its configuration section and what a check of it says."""
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from schemas.base import Model
+from schemas.expectations.contract import RuleResult
 from schemas.sections import Section
+from schemas.training_position import TrainingPosition
 
 FeatureKind = Literal["number", "category", "text", "output"]
 
@@ -35,6 +38,17 @@ class DriftConfig(Section):
     """Training steps between checks. None: steps do not matter."""
     freq_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Hours between checks. None: time does not matter."""
+
+
+class Bar(Model):
+    """A bin, category or word with its share of rows on both sides; what a plot of the feature shows."""
+
+    label: str
+    """Its name, or its bounds."""
+    reference: float
+    """Share of the reference's rows, in [0, 1]."""
+    current: float
+    """Share of the current rows."""
 
 
 class FeatureDrift(Model):
@@ -72,7 +86,9 @@ class FeatureDrift(Model):
     num_current: int
     """Current rows that have it."""
     details: str = ""
-    """What changed most, in words: categories never seen before, words that came or went, values left out."""
+    """What changed most, in words: medians, categories never seen before, words that came or went."""
+    bars: tuple[Bar, ...] = ()
+    """Reference against current, at most 20 of them."""
 
 
 class DriftReport(Model):
@@ -88,3 +104,48 @@ class DriftReport(Model):
     """Current rows."""
     unknown: tuple[str, ...] = ()
     """Features that cannot be compared, each with the reason."""
+
+
+class DriftOutcome(Model):
+    """A report, or why there is none."""
+
+    report: DriftReport | None = None
+    """The comparison."""
+    error: str = ""
+    """The message for the user; empty when there is a report."""
+
+
+CheckStatus = Literal["frozen", "unchanged", "checked", "not_due"]
+
+
+class DriftCheck(Model):
+    """What the stage check-drift found, or had found when it last was due."""
+
+    status: CheckStatus
+    """`frozen`: the first check, which made the reference; `unchanged`: the rows are those of the reference;
+    `checked`: they were compared; `not_due`: nothing was compared, the rest is the last result."""
+    drifted: bool
+    """Whether a feature drifted."""
+    violated: bool
+    """Whether a rule of the data contract is broken."""
+    report: DriftReport | None
+    """The comparison; None unless rows were compared."""
+    contract: tuple[RuleResult, ...] = ()
+    """The rules of the data contract; empty unless rows were compared."""
+    dataset: str
+    """Name of the dataset."""
+    reference_version: str
+    """Version of the rows compared with."""
+    current_version: str
+    """Version of the rows compared."""
+    checked_at: datetime
+    """When."""
+    position: TrainingPosition
+    """Where training was then."""
+    settings: str
+    """Digest of the settings that decide the result: others make a new check due."""
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether anybody should look."""
+        return self.drifted or self.violated

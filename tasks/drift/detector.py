@@ -6,15 +6,16 @@ floor; either alone is noise on small sets or blind on large ones. docs/drift.md
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from schemas.drift import DriftConfig, DriftReport, FeatureDrift
+from schemas.drift import Bar, DriftConfig, DriftReport, FeatureDrift
 from schemas.errors import ConfigError, DatasetError
 from tasks.drift import two_samples
-from tasks.drift.features import COLUMNS, Features, extract_features
+from tasks.drift.features import ABSENT, COLUMNS, Features, extract_features
 from tasks.drift.texts import TextTest, compare_texts
 from tasks.drift.two_samples import FloatArray, Level
 from tasks.drift.user_features import load_feature
@@ -25,9 +26,8 @@ TEXT_FLOOR: Final = 0.2
 """Floor of the distance between the centroids of texts, as a part of drift.threshold."""
 
 _NUM_TEXT_TESTS: Final = 3
-_ABSENT: Final = "(absent)"
-"""Category of a row without the subset key."""
 _NUM_NAMED: Final = 3
+_NUM_BARS: Final = 20
 _MAX_NAME: Final = 60
 
 
@@ -96,6 +96,7 @@ def _test_numbers(name: str, before: FloatArray, after: FloatArray, level: Level
         num_reference=len(before),
         num_current=len(after),
         details=f"median {np.median(before):.4g} -> {np.median(after):.4g}",
+        bars=_number_bars(before, after),
     )
 
 
@@ -123,6 +124,25 @@ def _test_categories(
         num_reference=int(reference.sum()),
         num_current=int(current.sum()),
         details=_describe_categories(before, after),
+        bars=tuple(
+            Bar(label=name[:_MAX_NAME], reference=before[name] / before.total(), current=after[name] / after.total())
+            for name in sorted(names, key=lambda name: (-before[name] - after[name], name))[:_NUM_BARS]
+        ),
+    )
+
+
+def _number_bars(before: FloatArray, after: FloatArray) -> tuple[Bar, ...]:
+    """Return shares in bins of equal width; the outer bins take in the tails beyond the middle 98% of the values."""
+    low, high = np.quantile(np.concatenate([before, after]), [0.01, 0.99])
+    edges = np.unique(np.linspace(low, high, _NUM_BARS + 1))
+    shares = [
+        np.bincount(np.searchsorted(edges[1:-1], side, side="right"), minlength=max(len(edges) - 1, 1)) / len(side)
+        for side in (before, after)
+    ]
+    labels = [f"{start:.4g} to {end:.4g}" for start, end in pairwise(edges)] or [f"{low:.4g}"]
+    return tuple(
+        Bar(label=label, reference=float(first), current=float(second))
+        for label, first, second in zip(labels, *shares, strict=True)
     )
 
 
@@ -149,6 +169,7 @@ def _test_texts(before: Sequence[str], after: Sequence[str], level: Level, confi
             kind="text",
             test=f"{test}, permuted labels",
             **outcome._asdict(),
+            details=", ".join(f"{bar.label!r} in {bar.reference:.1%} -> {bar.current:.1%}" for bar in outcome.bars),
             effect_floor=floor * config.threshold,
             drifted=False,
             underpowered=False,
@@ -175,17 +196,17 @@ def _decide(tested: Sequence[FeatureDrift], alpha: float) -> tuple[FeatureDrift,
 
 
 def _shared_categories(before: Features, after: Features) -> dict[str, tuple[Counter[str], Counter[str]]]:
-    """Return the counts of both sides. Where both have subsets, a row without a key is in a category of its own."""
+    """Return the counts of both sides. Where both have subsets, a key that one side never has is absent there."""
     shared: dict[str, tuple[Counter[str], Counter[str]]] = {}
+    both_have_subsets = before.has_subsets and after.has_subsets
     for name in dict.fromkeys([*before.categories, *after.categories]):
-        counts = [side.categories.get(name, Counter[str]()) for side in (before, after)]
-        if name.startswith("subset") and before.has_subsets and after.has_subsets:
-            counts = [
-                one + Counter({_ABSENT: side.num_rows - one.total()})
-                for one, side in zip(counts, (before, after), strict=True)
-            ]
-        if all(counts):
-            shared[name] = (counts[0], counts[1])
+        is_subset = name.startswith("subset") and both_have_subsets
+        first, second = (
+            side.categories.get(name) or Counter({ABSENT: side.num_rows} if is_subset else {})
+            for side in (before, after)
+        )
+        if first and second:
+            shared[name] = (first, second)
     return shared
 
 

@@ -25,6 +25,9 @@ from tasks.grading.extraction import find_gold
 COLUMNS: Final = ("prompt", "answer", "subset", "num_prompt_tokens")
 """Columns that are compared, each where both tables have it."""
 
+ABSENT: Final = "(absent)"
+"""Category of a row without the subset key."""
+
 _NUMBER: Final = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _MAX_DIGITS: Final = 300
 """Longer digit strings overflow a double; their number is unknown."""
@@ -66,7 +69,7 @@ def extract_features(table: pa.Table, user_features: Mapping[str, UserFeature]) 
         kinds, magnitudes = zip(*map(_describe_answer, answers), strict=True)
         categories["answer_kind"] = Counter(kinds)
         numbers["answer_magnitude"] = np.array([value for value in magnitudes if value is not None], np.float64)
-    for name, values in _subsets(table).items():
+    for name, values in read_subsets(table).items():
         categories[name] = Counter(values)
     for name, function in user_features.items():
         values = evaluate_feature(name, function, prompts)
@@ -143,14 +146,21 @@ def _script_of(letter: str) -> str:
     return unicodedata.name(letter, "UNNAMED").partition(" ")[0]
 
 
-def _subsets(table: pa.Table) -> dict[str, list[str]]:
-    """Return the values of each subset key. `subset` is `key=value`, a list of such, or a map; else one key."""
+def read_subsets(table: pa.Table) -> dict[str, list[str]]:
+    """Return the values of each subset key, under `subset:key`; `ABSENT` where a row has none.
+
+    A cell is `key=value`, a list of such, or a map; a bare value is the key's whose name is empty.
+
+    Raises:
+        DatasetError: a cell is something else.
+    """
     if "subset" not in table.column_names:
         return {}
     values: dict[str, list[str]] = {}
-    for cell in table.column("subset").to_pylist():
+    for row, cell in enumerate(table.column("subset").to_pylist()):
         for key, value in _pairs(cell):
-            values.setdefault(f"subset:{key}" if key else "subset", []).append(value)
+            name = f"subset:{key}" if key else "subset"
+            values.setdefault(name, [ABSENT] * table.num_rows)[row] = value
     return values
 
 

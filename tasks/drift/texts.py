@@ -1,7 +1,7 @@
 """Two samples of texts, tested with permuted labels: as a whole, word by word, and for copies.
 
 Owns how texts become words and the three statistics; must not know what the texts are. All three share one set of
-permutations. More than `MAX_TEXTS` of a side are sampled: beyond them certainty grows little and time does.
+permutations. More than `MAX_TEXTS` of a side are sampled.
 """
 
 import itertools
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from schemas.drift import Bar
 from tasks.drift.two_samples import POWER, SEED, FloatArray, IntArray, Level, draw_null, permutation_p_value
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-MAX_TEXTS: Final = 4_000
-"""Texts of a side that are compared."""
+MAX_TEXTS: Final = 2_000
+"""Texts of a side that are compared: enough for every effect above the default floors to be seen."""
 
 # Scripts written without spaces count by the letter, digits by their number: 16 and 20 are one word, 16 and 1600 two.
 _UNSPACED: Final = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
@@ -42,7 +43,7 @@ class TextTest(NamedTuple):
     effect: float
     p_value: float
     smallest_detectable: float | None
-    details: str = ""
+    bars: tuple[Bar, ...] = ()
 
 
 class TextTests(NamedTuple):
@@ -173,8 +174,10 @@ class _Comparison:
             p_value=p_value,
             # a word that no reference text has, from share^2 = needed^2 * (1/n + 1/m) * share/2 * (1 - share/2)
             smallest_detectable=min(2 * per_row / (4 + per_row), 1.0),
-            details=", ".join(
-                f"{names[word]!r} in {reference[word]:.1%} -> {current[word]:.1%}" for word in first if scores[word] > 0
+            bars=tuple(
+                Bar(label=names[word], reference=float(reference[word]), current=float(current[word]))
+                for word in first
+                if scores[word] > 0
             ),
         )
 
@@ -191,7 +194,18 @@ class _Comparison:
             effect=per_row,
             p_value=p_value,
             smallest_detectable=needed * spread if spread > 0 else None,
+            bars=(
+                Bar(
+                    label="has a near copy in the other rows",
+                    reference=self._share_copied(~is_current, self._num_reference),
+                    current=self._share_copied(is_current, self._num_current),
+                ),
+            ),
         )
+
+    def _share_copied(self, is_member: npt.NDArray[np.bool_], num_members: int) -> float:
+        sizes = self._copies @ is_member.astype(np.float64)
+        return float(sizes[sizes > 1].sum()) / num_members
 
 
 def _pair_rate(group_sizes: FloatArray, num_texts: int) -> FloatArray:

@@ -63,10 +63,11 @@ def format_estimate(row: MetricValue) -> str:
 def to_markdown(table: MetricsTable) -> str:
     """Return the table as GitHub Markdown; names of subsets are data and are escaped."""
     lines = [table.header, ["---"] * len(table.header), *table.rows]
-    return "\n".join("| " + " | ".join(_escape(cell) for cell in line) + " |" for line in lines) + "\n"
+    return "\n".join("| " + " | ".join(escape_markdown(cell) for cell in line) + " |" for line in lines) + "\n"
 
 
-def _escape(text: str) -> str:
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
     special = "\\`*_{}[]<>()#+!|"
     flat = " ".join(text.split())
     return "".join(f"\\{letter}" if letter in special else letter for letter in flat)

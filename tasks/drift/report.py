@@ -1,0 +1,120 @@
+"""A check of drift for the store and for people: rows of the table `drift`, and a page in Markdown."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import pyarrow as pa
+
+from schemas.drift import DriftCheck, FeatureDrift
+from schemas.expectations.contract import RuleResult
+from schemas.tables import DRIFT
+from tasks.report.metrics_table import UNDEFINED, MetricsTable, escape_markdown, to_markdown
+
+_STATUS: Final = {
+    "frozen": "the reference was frozen now: there was nothing to compare with",
+    "unchanged": "rows, reference and settings are those of the last check, whose result this is",
+    "checked": "checked now",
+    "not_due": "no check was due: this is the last result",
+}
+_NUM_NAMED: Final = 3
+
+
+def to_drift_table(check: DriftCheck, identity: Mapping[str, object], outputs: Sequence[FeatureDrift] = ()) -> pa.Table:
+    """Return the rows of table `drift`: one per feature and one per rule of the contract.
+
+    Args:
+        check: What the stage returned.
+        identity: The columns that all tables of a run share.
+        outputs: Drift of what the model makes, where it was compared.
+    """
+    shared = {
+        **identity,
+        "status": check.status,
+        "reference_version": check.reference_version,
+        "current_version": check.current_version,
+        "checked_at": check.checked_at,
+    }
+    features = (*(check.report.features if check.report else ()), *outputs)
+    rows = [*map(_feature_row, features), *map(_rule_row, check.contract)]
+    return pa.Table.from_pylist([shared | row for row in rows], schema=DRIFT)
+
+
+def _feature_row(feature: FeatureDrift) -> dict[str, object]:
+    return feature.model_dump(exclude={"test", "bars"})
+
+
+def _rule_row(rule: RuleResult) -> dict[str, object]:
+    return {
+        "kind": "contract",
+        "name": rule.name,
+        "drifted": not rule.holds,
+        "num_current": rule.num_rows,
+        "num_violations": rule.num_violations,
+        "item_ids": list(rule.item_ids),
+        "details": rule.details,
+    }
+
+
+def summarise(check: DriftCheck, *, now: datetime) -> str:
+    """Return the page of a check; names and texts of the dataset are data and are escaped."""
+    return "\n".join(_lines(check, now))
+
+
+def _lines(check: DriftCheck, now: datetime) -> Iterator[str]:
+    verdict = "**drift**" if check.drifted else "no drift"
+    contract = ", **the data contract is broken**" if check.violated else ""
+    yield f"## Dataset {escape_markdown(check.dataset)}: {verdict}{contract}"
+    yield ""
+    yield f"{_STATUS[check.status]}; {check.checked_at:%Y-%m-%d %H:%M %Z}, {_age(now - check.checked_at)} ago."
+    if check.report is not None:
+        yield (
+            f"{check.report.num_current:,} rows ({check.current_version}) against {check.report.num_reference:,} "
+            f"({check.reference_version})."
+        )
+        yield f"\n{to_markdown(tabulate_features(check.report.features))}"
+        yield from (f"- not compared: {escape_markdown(reason)}" for reason in check.report.unknown)
+    yield from (f"- contract: {_describe_rule(rule)}" for rule in check.contract if not rule.holds)
+    if check.contract and not check.violated:
+        yield f"All {len(check.contract)} rules of the data contract hold."
+
+
+def tabulate_features(features: Sequence[FeatureDrift]) -> MetricsTable:
+    """Return a row per feature: effect and floor, p-value, verdict, distances, and what changed most."""
+    header = ["feature", "effect", "floor", "p", "verdict", "PSI", "JS", "KL", "what changed most"]
+    rows = [
+        [
+            feature.name,
+            _number(feature.effect),
+            _number(feature.effect_floor),
+            _number(feature.p_value),
+            _verdict(feature),
+            *map(_number, (feature.psi, feature.jensen_shannon, feature.kl)),
+            feature.details,
+        ]
+        for feature in features
+    ]
+    return MetricsTable(header=header, rows=rows)
+
+
+def _verdict(feature: FeatureDrift) -> str:
+    if feature.drifted:
+        return "drift"
+    if feature.underpowered:
+        return f"none seen; below {_number(feature.smallest_detectable)} it could go unseen"
+    return "none"
+
+
+def _number(value: float | None) -> str:
+    return UNDEFINED if value is None else f"{value:.3g}"
+
+
+def _describe_rule(rule: RuleResult) -> str:
+    named = ", ".join(rule.item_ids[:_NUM_NAMED])
+    rows = f", {rule.num_violations:,} of {rule.num_rows:,} rows do not: {named}" if rule.num_violations else ""
+    return escape_markdown(f"{rule.name} does not hold{rows}{'; ' if rule.details else ''}{rule.details}")
+
+
+def _age(passed: timedelta) -> str:
+    hours = passed / timedelta(hours=1)
+    return f"{hours:.1f} hours" if hours < 48 else f"{hours / 24:.1f} days"

@@ -1,0 +1,177 @@
+"""check-drift: what is asked now against the frozen reference, when a check is due.
+
+Owns the order of things and the files of the last result; the comparing itself runs in a process of its own
+(tasks/drift/validation.py).
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from infra.atomic import write_table_atomically, write_text_atomically
+from infra.datasets.loading import load_candidates
+from infra.datasets.naming import dataset_name
+from infra.validation_sets import VersionStore, open_versions
+from schemas.config import EvaluationConfig
+from schemas.dataset import EvalItem
+from schemas.drift import DriftCheck
+from schemas.errors import DatasetError, MilepostError
+from schemas.training_position import TrainingPosition
+from tasks.drift.cadence import is_due
+from tasks.drift.profiles import ProfileStore, Rows, digest_rows, tabulate
+from tasks.drift.validation import ValidationReply, ValidationRequest
+
+_LAST: Final = "drift.json"
+_ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def check_drift(
+    config: EvaluationConfig, items: Sequence[EvalItem], *, position: TrainingPosition, now: datetime
+) -> DriftCheck:
+    """Return how `items` differ from the frozen reference and whether they keep its contract.
+
+    The first call freezes its items as the reference. Nothing is compared when no check is due, or when rows,
+    reference and settings are those of the last result.
+
+    Args:
+        config: Its section `drift` says how and how often; `drift.enabled` is the caller's to ask.
+        items: What the configured source gives now: the pool where there is one, else the validation set. At least one.
+        position: Of the checkpoint.
+        now: With its time zone.
+
+    Raises:
+        DatasetError: no items, a reference that cannot be read or was changed by hand, or a feature of the user's own
+            that fails.
+        MilepostError: the process that compares died.
+        StoreError: the disk refused.
+    """
+    if not items:
+        raise DatasetError("check-drift: there are no items to compare, expected at least one")
+    name = dataset_name(config.valid_dataset)
+    versions = open_versions(config.cluster.fileroot, name)
+    current = as_rows(items)
+    reference, is_new = _find_reference(config, versions, current)
+    settings = _digest_settings(config, reference, current)
+    last = _read_last(versions.root)
+    if last is not None:
+        if last.settings == settings:
+            return last.model_copy(update={"status": "unchanged"})
+        if last.reference_version == reference.version and not is_due(config.drift, last, position=position, now=now):
+            return last.model_copy(update={"status": "not_due"})
+    reply = _validate_apart(config, reference, current)
+    check = DriftCheck(
+        status="frozen" if is_new else "checked",
+        drifted=reply.report is not None and reply.report.drifted,
+        violated=not all(rule.holds for rule in reply.contract),
+        report=reply.report,
+        contract=reply.contract,
+        dataset=name,
+        reference_version=reference.version,
+        current_version=current.version,
+        checked_at=now,
+        position=position,
+        settings=settings,
+    )
+    write_text_atomically(versions.root / _LAST, check.model_dump_json(indent=1) + "\n")
+    return check
+
+
+def freeze_reference(config: EvaluationConfig, items: Sequence[EvalItem], version: str) -> None:
+    """Make `items`, what a version of the validation set was drawn from, the reference of its evaluations.
+
+    Raises:
+        StoreError: the disk refused.
+    """
+    versions = open_versions(config.cluster.fileroot, dataset_name(config.valid_dataset))
+    ProfileStore(versions.root).freeze(as_rows(items)._replace(version=version))
+
+
+def as_rows(items: Sequence[EvalItem]) -> Rows:
+    """Return items as rows to compare, their version being their digest."""
+    table = tabulate(items)
+    digest = digest_rows(table)
+    return Rows(version=digest, digest=digest, table=table)
+
+
+def _find_reference(config: EvaluationConfig, versions: VersionStore, current: Rows) -> tuple[Rows, bool]:
+    """Return the rows to compare with, and whether they were frozen just now."""
+    if config.drift.reference is not None:
+        return _load_reference(config, config.drift.reference), False
+    profiles = ProfileStore(versions.root)
+    version = _find_refreshed_version(versions)
+    name = profiles.first() if version is None else version
+    if name is not None and (version is None or profiles.has(name)):
+        return profiles.read(name), False
+    frozen = current._replace(version=name or current.digest)
+    profiles.freeze(frozen)
+    return frozen, True
+
+
+def _find_refreshed_version(versions: VersionStore) -> str | None:
+    """Return the current version where it has a reference of its own: the first one is the source, and shares its."""
+    version = versions.current()
+    if version is None or versions.read_manifest(version).parent is None:
+        return None
+    return version
+
+
+def _load_reference(config: EvaluationConfig, path: str) -> Rows:
+    source = config.valid_dataset.model_copy(update={"path": path, "name": None, "limit": None})
+    try:
+        items = load_candidates(source, seed=config.seed)
+    except DatasetError as exc:
+        raise DatasetError(f"drift.reference: {exc}") from exc
+    if not items:
+        raise DatasetError(f"drift.reference: {path} has no rows, expected at least one")
+    return as_rows(items)
+
+
+def _digest_settings(config: EvaluationConfig, reference: Rows, current: Rows) -> str:
+    drift = config.drift.model_dump_json(include={"threshold", "alpha", "features"})
+    return blake2b("\n".join((drift, reference.digest, current.digest)).encode(), digest_size=16).hexdigest()
+
+
+def _read_last(folder: Path) -> DriftCheck | None:
+    """Return the last result; None when there is none, or one of another version of Milepost."""
+    try:
+        return DriftCheck.model_validate_json((folder / _LAST).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _validate_apart(config: EvaluationConfig, reference: Rows, current: Rows) -> ValidationReply:
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
+        "OMP_NUM_THREADS": "1",  # it may run beside the engine
+        "GX_ANALYTICS_ENABLED": "false",
+    }
+    with tempfile.TemporaryDirectory(prefix="milepost-drift-") as folder:
+        paths = [Path(folder) / f"{side}.parquet" for side in ("reference", "current")]
+        for path, rows in zip(paths, (reference, current), strict=True):
+            write_table_atomically(path, rows.table)
+        request = ValidationRequest(reference=paths[0], current=paths[1], config=config.drift)
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "tasks.drift.validation"],
+            input=request.model_dump_json().encode(),
+            capture_output=True,
+            env=environment,
+            check=False,
+        )
+    if done.returncode:
+        last_lines = "\n".join(done.stderr.decode(errors="replace").splitlines()[-5:])
+        raise MilepostError(
+            f"check-drift: the process that compares the rows ended with exit code {done.returncode}; set "
+            f"drift.enabled=false to go without. Its last lines:\n{last_lines}"
+        )
+    reply = ValidationReply.model_validate_json(done.stdout)
+    if reply.error:
+        raise DatasetError(reply.error)
+    return reply
