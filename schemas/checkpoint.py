@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from schemas.base import Model
+from schemas.training_position import TrainingPosition
 
 CheckpointStatus = Literal["complete", "incomplete", "needs_conversion", "not_a_checkpoint"]
 
@@ -19,6 +20,8 @@ class CheckpointReport(Model):
     """Which trainer's layout was recognised, such as `huggingface`; empty when none was."""
     global_step: int | None
     """The training step that the folder's name or state gives."""
+    epoch: int | None = None
+    """The training epoch, from 0, that they give."""
     problems: tuple[str, ...]
     """Each reason against `complete`, with what to do."""
     architecture: str | None = None
@@ -35,6 +38,11 @@ class CheckpointReport(Model):
     """Union of generation_config.json, config.json and the tokenizer's EOS: any of them ends a completion."""
     has_chat_template: bool = False
     """Whether chat_template.jinja or tokenizer_config.json holds a template."""
+
+    @property
+    def position(self) -> TrainingPosition:
+        """How far training had come."""
+        return TrainingPosition(global_step=self.global_step, epoch=self.epoch)
 
 
 class CheckpointIdentity(Model):

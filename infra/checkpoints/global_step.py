@@ -1,6 +1,8 @@
-"""The training step that a checkpoint's name or state tells."""
+"""How far training had come: the step and epoch that a checkpoint's name or state tells."""
 
+import math
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,7 @@ _NAMES: Final = (
     re.compile(r"(?:iter|step)[-_=]?(\d+)"),
 )
 """Folder names of AReaL, transformers/TRL, verl/DeepSpeed, and Megatron or hand-written loops."""
+_EPOCH: Final = re.compile(r"epoch(\d+)epochstep\d+globalstep\d+")
 
 _NUM_PARENTS: Final = 3
 """Trainers nest the weights, as in global_step_120/actor/huggingface."""
@@ -24,17 +27,34 @@ def find_global_step(folder: Path) -> int | None:
 
     A link such as `latest` is looked at under both of its names.
     """
-    for path in dict.fromkeys((folder.absolute(), folder.resolve())):
-        names = [path.name, *(parent.name for parent in list(path.parents)[:_NUM_PARENTS])]
-        for name in names:
-            step = _step_in(name)
-            if step is not None:
-                return step
-    try:
-        state = read_optional_json(folder / "trainer_state.json").get("global_step")
-    except CheckpointError:
-        return None  # the step is a label: an unreadable state says nothing about the weights
+    named = next((step for name in _names(folder) if (step := _step_in(name)) is not None), None)
+    if named is not None:
+        return named
+    state = _state(folder).get("global_step")
     return state if isinstance(state, int) and not isinstance(state, bool) and state >= 0 else None
+
+
+def find_epoch(folder: Path) -> int | None:
+    """Return the epoch, from 0, that a folder name of AReaL's or trainer_state.json tells, else None."""
+    named = next((match for name in _names(folder) if (match := _EPOCH.fullmatch(name)) is not None), None)
+    if named is not None:
+        return int(named[1])
+    state = _state(folder).get("epoch")
+    is_number = isinstance(state, int | float) and not isinstance(state, bool) and math.isfinite(state)
+    return int(state) if is_number and state >= 0 else None
+
+
+def _names(folder: Path) -> Iterator[str]:
+    for path in dict.fromkeys((folder.absolute(), folder.resolve())):
+        yield path.name
+        yield from (parent.name for parent in list(path.parents)[:_NUM_PARENTS])
+
+
+def _state(folder: Path) -> Mapping[str, object]:
+    try:
+        return read_optional_json(folder / "trainer_state.json")
+    except CheckpointError:
+        return {}  # the position is a label: an unreadable state says nothing about the weights
 
 
 def _step_in(name: str) -> int | None:

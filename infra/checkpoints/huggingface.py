@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
-from infra.checkpoints.global_step import find_global_step
+from infra.checkpoints.global_step import find_epoch, find_global_step
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.weight_files import WeightFiles, list_weight_files
 from infra.tokenizer.files import (
@@ -88,6 +88,7 @@ def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
         status=findings.status,
         layout="huggingface",
         global_step=find_global_step(folder),
+        epoch=find_epoch(folder),
         problems=tuple(findings.problems),
         architecture=str(cast("list[object]", architectures)[0])
         if isinstance(architectures, list) and architectures

@@ -71,8 +71,8 @@ def resolve_checkpoint(
     try:
         # Again: what was inspected may have been replaced before it was linked, what is pinned stays.
         pinned = _inspect_complete(pin.folder, None, allow_pickle_weights)
-        # A step that the state or a link's name told is not in the pinned folder.
-        pinned = pinned.model_copy(update={"global_step": report.global_step})
+        # A position that the state or a link's name told is not in the pinned folder.
+        pinned = pinned.model_copy(update={"global_step": report.global_step, "epoch": report.epoch})
         cache_file = fileroot / "cache" / "weight_digests.json"
         identity = identify_checkpoint(pinned, cache_file=cache_file)
     except BaseException:

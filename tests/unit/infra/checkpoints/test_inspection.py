@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.checkpoints import inspect_checkpoint
-from infra.checkpoints.global_step import find_global_step
+from infra.checkpoints.global_step import find_epoch, find_global_step
 from infra.checkpoints.safetensors_header import read_header
 from schemas.errors import CheckpointError
 from tests.unit.infra.checkpoints.checkpoint_folders import CONFIG, make_checkpoint, safetensors
@@ -220,8 +220,22 @@ def test_a_link_and_the_trainers_state_tell_the_step(tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to("checkpoint-9")
     assert find_global_step(tmp_path / "latest") == 9
     (tmp_path / "final").mkdir()
-    (tmp_path / "final" / "trainer_state.json").write_text('{"global_step": 44}')
+    (tmp_path / "final" / "trainer_state.json").write_text('{"global_step": 44, "epoch": 2.75}')
     assert find_global_step(tmp_path / "final") == 44
+    assert find_epoch(tmp_path / "final") == 2
+
+
+@pytest.mark.parametrize("state", ["{}", '{"epoch": "two"}', '{"epoch": -1}', '{"epoch": NaN}', '{"epoch": true}', "{"])
+def test_an_epoch_that_nothing_tells_is_none(tmp_path: Path, state: str) -> None:
+    (tmp_path / "trainer_state.json").write_text(state)
+    assert find_epoch(tmp_path) is None
+
+
+def test_a_name_of_areal_tells_the_epoch(tmp_path: Path) -> None:
+    folder = tmp_path / "epoch3epochstep7globalstep107"
+    folder.mkdir()
+    assert find_epoch(folder) == 3
+    assert find_global_step(folder) == 107
 
 
 @settings(max_examples=200, deadline=None)
