@@ -40,8 +40,9 @@ def find_epoch(folder: Path) -> int | None:
     if named is not None:
         return int(named[1])
     state = _state(folder).get("epoch")
-    is_number = isinstance(state, int | float) and not isinstance(state, bool) and math.isfinite(state)
-    return int(state) if is_number and state >= 0 else None
+    if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
+        return None
+    return int(state) if state >= 0 else None
 
 
 def _names(folder: Path) -> Iterator[str]:
