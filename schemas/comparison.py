@@ -14,6 +14,9 @@ class CompareConfig(Model):
     """Chance of seeing the minimum detectable effect; 0.8 is the convention of trial design."""
     num_resamples: int = Field(default=9_999, ge=99, le=1_000_000)
     """Random sign patterns of the permutation test; 9,999 resolve a p-value of 0.05 to about 0.002."""
+    min_shared_items: int = Field(default=20, ge=2)
+    """Items that two versions of a dataset must share to be compared at all. 20 give a standard error of 10 points
+    when the runs disagree on a fifth of them: with fewer, hardly any difference could be told from none."""
     seed: int = 0
     """Seed of those patterns: the same tables give the same p-value."""
 
@@ -39,6 +42,9 @@ class Comparison(Model):
     """Mean score of the candidate over the items compared, each counted once."""
     paired: bool
     """Whether the two are compared item by item; else as independent sets."""
+    is_linked: bool = False
+    """Whether the two are of different versions of the dataset and compared over the items that both ask alike; every
+    number here is of these items alone."""
     num_items: int
     """Items compared: the shared ones when paired, else the scored items of both together."""
     differences: tuple[str, ...]

@@ -26,11 +26,10 @@ from tasks.metrics.difference import (
     welch_difference,
 )
 from tasks.metrics.estimators import FloatArray, IntArray, sums
+from tasks.metrics.linking import find_changed, link_items
 
 _KEYS: Final = ("item_id", "prompt_hash", "prompt")
 """Columns that say which item a row belongs to, the best first."""
-_SAME_PER_RUN: Final = ("dataset", "dataset_version")
-_SAME_PER_ITEM: Final = {"prompt_hash": "prompts", "gold": "golds"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,8 @@ def compare(baseline: pa.Table, candidate: pa.Table, *, config: CompareConfig | 
     With shared items the comparison is paired over them (Miller 2024, "Adding Error Bars to Evals", sect. 4): one
     difference of means per item; the p-value by flipping their signs at random (Fisher 1935), exact for up to 12
     differing items; the interval by Student's t with G - 1 degrees. Without shared items the two are independent sets,
-    by Welch's test over items. docs/metrics.md has the formulas.
+    by Welch's test over items. Two versions of a dataset are compared over the items that both ask alike, or not at
+    all. docs/metrics.md has the formulas.
 
     Args:
         baseline: columns of `samples`, all or some: score or verdict, and item_id (else prompt_hash, else prompt).
@@ -57,20 +57,29 @@ def compare(baseline: pa.Table, candidate: pa.Table, *, config: CompareConfig | 
         config: level, power and resampling.
 
     Raises:
-        DatasetError: a table has neither score nor verdict.
+        DatasetError: a table has neither score nor verdict, or two versions share too few items.
         DistributedEvaluationError: a table holds several runs, a sample twice, or a verdict that does not exist.
     """
     config = config or CompareConfig()
     key = _shared_key(baseline, candidate)
-    differences = _run_differences(baseline, candidate)
-    if key is None:
-        differences.append("no column item_id in both: the spread between items is unknown")
     first, second = _items(baseline, key, "baseline"), _items(candidate, key, "candidate")
     shared = sorted(set(first.ids) & set(second.ids)) if key is not None else []
+    changed = find_changed(baseline, candidate, key or "", shared) if shared else {}
+    versions = _describe_change(baseline, candidate, "dataset_version")
+    differences = [one for one in (_describe_change(baseline, candidate, "dataset"), versions) if one]
+    if versions is not None:
+        shared = link_items(shared, changed, versions=versions, min_items=config.min_shared_items)
+        differences.append(f"compared over the {len(shared)} items that both versions ask alike, and over no others")
+    elif key is None:
+        differences.append("no column item_id in both: the spread between items is unknown")
+    else:
+        differences += [
+            f"{what} of {len(items)} of {len(shared)} shared items differ" for what, items in changed.items()
+        ]
     if shared:
-        differences += _item_differences(baseline, candidate, key or "", set(shared))
         differences += _coverage_differences(first, second, len(shared))
-        return _compare_paired(_pick(first, shared), _pick(second, shared), config, differences)
+        compared = _compare_paired(_pick(first, shared), _pick(second, shared), config, differences)
+        return compared.model_copy(update={"is_linked": versions is not None})
     if key is not None and first.ids and second.ids:
         differences.append("no item is shared: compared as independent sets")
     differences += _missing_differences(first, second)
@@ -167,36 +176,12 @@ def _pick(items: _Items, shared: list[str]) -> FloatArray:
     return items.means[rows]
 
 
-def _run_differences(baseline: pa.Table, candidate: pa.Table) -> list[str]:
-    differences: list[str] = []
-    for name in _SAME_PER_RUN:
-        if name in baseline.column_names and name in candidate.column_names:
-            before, after = (sorted(code_text(table, name).values) for table in (baseline, candidate))
-            if before != after and before and after:
-                differences.append(f"{name} {', '.join(before)} -> {', '.join(after)}")
-    return differences
-
-
-def _item_differences(baseline: pa.Table, candidate: pa.Table, key: str, shared: set[str]) -> list[str]:
-    """Name what differs within shared items: the question asked, or the answer expected."""
-    differences: list[str] = []
-    for name, plural in _SAME_PER_ITEM.items():
-        if name != key and name in baseline.column_names and name in candidate.column_names:
-            before, after = _by_item(baseline, key, name), _by_item(candidate, key, name)
-            num_changed = sum(before[one] != after[one] for one in shared)
-            if num_changed:
-                differences.append(f"{plural} of {num_changed} of {len(shared)} shared items differ")
-    return differences
-
-
-def _by_item(table: pa.Table, key: str, name: str) -> dict[str, str | None]:
-    """Return the value of each item's first row; reduced by Arrow, for there may be a million rows."""
-    ids = table.column(key).cast(pa.string())
-    texts = table.column(name).cast(pa.string())
-    firsts = (
-        pa.table([ids, texts], names=["id", "text"]).group_by("id", use_threads=False).aggregate([("text", "first")])
-    )
-    return dict(zip(map(str, firsts.column("id").to_pylist()), firsts.column("text_first").to_pylist(), strict=True))
+def _describe_change(baseline: pa.Table, candidate: pa.Table, name: str) -> str | None:
+    """Return `name before -> after` where the two tables say different things, None where one of them says nothing."""
+    if name not in baseline.column_names or name not in candidate.column_names:
+        return None
+    before, after = (sorted(code_text(table, name).values) for table in (baseline, candidate))
+    return f"{name} {', '.join(before)} -> {', '.join(after)}" if before and after and before != after else None
 
 
 def _coverage_differences(first: _Items, second: _Items, num_shared: int) -> list[str]:

@@ -33,6 +33,7 @@ def compare_runs(store: Store, baseline: str, candidate: str, *, config: Compare
 
     Raises:
         StoreError: one of the runs is not in the store.
+        DatasetError: the runs are of different versions of the dataset, which share too few items.
     """
     if baseline == candidate:
         raise StoreError(f"both runs are {baseline!r}; name two runs of `milepost runs`")

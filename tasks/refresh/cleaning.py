@@ -18,11 +18,16 @@ from tasks.refresh.shingles import HashRows, WordHashes, hash_runs, hash_words, 
 Search = Callable[[Sequence[Problem], HashRows], Found]
 """Which of some problems, given with their words, occur in the training data."""
 
+ChooseAnchors = Callable[[Sequence[EvalItem]], list[EvalItem]]
+"""Which items of the parent stay, of those that training has not seen."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanPool:
     """What may be drawn, and what was left out."""
 
+    anchors: tuple[EvalItem, ...]
+    """Items of the parent that stay."""
     candidates: tuple[EvalItem, ...]
     """In the order of the draw."""
     distribution: Mapping[Stratum, int]
@@ -39,46 +44,49 @@ def stratum_of(item: EvalItem, keys: Sequence[str]) -> Stratum:
 
 def clean_pool(
     ranked: Sequence[EvalItem],
-    anchors: Sequence[EvalItem],
+    parent: Sequence[EvalItem],
     *,
+    choose_anchors: ChooseAnchors,
     stratify_by: Sequence[str],
     near_duplicate: float,
     search: Search,
 ) -> CleanPool:
-    """Return the items of a pool that may stand beside `anchors`.
+    """Return the items of a pool that may stand beside the anchors, and these.
 
-    Of several equal or similar problems the first of `ranked`, the pool in the order of the draw, is kept.
+    Of equal or similar problems an anchor is kept, else the first of `ranked`, the pool in the order of the draw.
 
     Raises:
         DatasetError: an id names two different problems of the pool.
     """
-    distinct = _without_copies(ranked, anchors)
-    words = hash_words([_wording(item) for item in (*anchors, *distinct)], WordHashes())
-    shingles = hash_runs(words, SHINGLE_WORDS)
-    near = find_near_duplicates(without(shingles, find_boilerplate(shingles)), threshold=near_duplicate)
-    places = np.flatnonzero(~near[len(anchors) :])
-    remaining = [distinct[place] for place in places.tolist()]
-    problems = [Problem(item.item_id, problem_text(item)) for item in remaining]
-    found = search(problems, words.take(places + len(anchors)))
+    distinct = _without_copies(ranked)
+    words = hash_words([_wording(item) for item in (*parent, *distinct)], WordHashes())
+    found = search([Problem(item.item_id, problem_text(item)) for item in (*parent, *distinct)], words)
+    is_seen = found.is_contaminated.tolist()
+    anchors = choose_anchors([item for item, seen in zip(parent, is_seen[: len(parent)], strict=True) if not seen])
+    fresh = _without_anchors(distinct, anchors)
+    place_of = {item.item_id: place for place, item in enumerate(parent)}
+    new_place_of = {item.item_id: place for place, item in enumerate(distinct, start=len(parent))}
+    places = [place_of[item.item_id] for item in anchors] + [new_place_of[item.item_id] for item in fresh]
+    shingles = hash_runs(words.take(np.array(places, dtype=np.int64)), SHINGLE_WORDS)
+    near = find_near_duplicates(without(shingles, find_boilerplate(shingles)), threshold=near_duplicate).tolist()
+    remaining = [item for item, is_near in zip(fresh, near[len(anchors) :], strict=True) if not is_near]
     return CleanPool(
-        candidates=tuple(
-            item for item, seen in zip(remaining, found.is_contaminated.tolist(), strict=True) if not seen
-        ),
+        anchors=tuple(anchors),
+        candidates=tuple(item for item in remaining if not is_seen[new_place_of[item.item_id]]),
         distribution=Counter(stratum_of(item, stratify_by) for item in remaining),
-        num_exact_duplicates=len(ranked) - len(distinct),
-        num_near_duplicates=len(distinct) - len(remaining),
+        num_exact_duplicates=len(ranked) - len(fresh),
+        num_near_duplicates=len(fresh) - len(remaining),
         contamination=found.report,
     )
 
 
-def _without_copies(ranked: Sequence[EvalItem], anchors: Sequence[EvalItem]) -> list[EvalItem]:
-    """Return the items whose text no anchor and no earlier item has, and whose id no anchor has."""
-    texts = {normalise(problem_text(item)) for item in anchors}
-    anchor_ids = {item.item_id for item in anchors}
+def _without_copies(ranked: Sequence[EvalItem]) -> list[EvalItem]:
+    """Return the items whose text no earlier one has."""
+    texts: set[str] = set()
     kept: dict[str, EvalItem] = {}
     for item in ranked:
         text = normalise(problem_text(item))
-        if text in texts or item.item_id in anchor_ids:
+        if text in texts:
             continue
         texts.add(text)
         other = kept.setdefault(item.item_id, item)
@@ -88,6 +96,13 @@ def _without_copies(ranked: Sequence[EvalItem], anchors: Sequence[EvalItem]) -> 
                 f"{_shown(item)}; make ids unique over all files of the pool, or remove valid_dataset.columns.id"
             )
     return list(kept.values())
+
+
+def _without_anchors(items: Sequence[EvalItem], anchors: Sequence[EvalItem]) -> list[EvalItem]:
+    """Return the items that have neither the text nor the id of an anchor."""
+    texts = {normalise(problem_text(item)) for item in anchors}
+    ids = {item.item_id for item in anchors}
+    return [item for item in items if item.item_id not in ids and normalise(problem_text(item)) not in texts]
 
 
 def _wording(item: EvalItem) -> str:

@@ -4,6 +4,7 @@ The training data is streamed; what is kept grows with the pool alone. n-gram ov
 app. C), but by the share of a problem's n-grams, since one phrase of 13 words is often a coincidence.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -32,7 +33,7 @@ _BATCH_TEXTS: Final = 8_192
 _MAX_SHOWN: Final = 20
 _SHOWN_CHARS: Final = 200
 _MAX_BUCKET: Final = 32
-"""Problems of one bucket that a training text is compared with: near-duplicates within the pool are gone already."""
+"""Problems of one bucket that a training text is compared with: the first ones, which a draw prefers."""
 _FILTER_BITS: Final = 26
 """A table of 64 MB sorts out most n-grams before the slower search: 5 million of a large pool fill 7% of it."""
 _SOURCE_SHIFT: Final = 40
@@ -70,7 +71,7 @@ class TrainingSearch:
     """Looks for problems in training data, one source after the other."""
 
     def __init__(self, problems: Sequence[Problem], words: HashRows, limits: SearchLimits) -> None:
-        """Prepare the search for `problems`, of which no two are the same or nearly so.
+        """Prepare the search.
 
         Args:
             problems: What is looked for.
@@ -83,7 +84,9 @@ class TrainingSearch:
         self._words = WordHashes()
         self._ngrams = _NgramSearch(hash_runs(words, limits.ngram))
         self._similar = _SimilarSearch(hash_runs(words, SHINGLE_WORDS), limits.near_duplicate)
-        self._index = {normalise(one.text): index for index, one in enumerate(problems)}
+        self._index: defaultdict[str, list[int]] = defaultdict(list)
+        for index, one in enumerate(problems):
+            self._index[normalise(one.text)].append(index)
         self._exact: dict[int, int] = {}
         self._sources: list[str] = []
         self._num_rows = 0
@@ -95,8 +98,7 @@ class TrainingSearch:
         last_row = 0
         for batch in _batches(texts):
             for row, text in batch:
-                index = self._index.get(normalise(text))
-                if index is not None:
+                for index in self._index.get(normalise(text), ()):
                     self._exact.setdefault(index, base + row)
             rows = np.array([row for row, _ in batch], dtype=np.int64)
             self._num_rows += int(np.count_nonzero(np.diff(rows, prepend=last_row)))
@@ -205,7 +207,7 @@ class _SimilarSearch:
         self._shingles = without(shingles, self._boilerplate)
         self._threshold = threshold
         self._signed = sign(self._shingles)
-        self._order = np.argsort(self._signed.bands, axis=1)
+        self._order = np.argsort(self._signed.bands, axis=1, kind="stable")
         self._keys = np.take_along_axis(self._signed.bands, self._order, axis=1)
         self.places: dict[int, tuple[int, float]] = {}
         """By problem: the first place of a text that is nearly the same, and the similarity."""

@@ -47,20 +47,23 @@ def choose_anchors(
 
     Those that were anchors before go first: the same items then link all versions, not only neighbours.
     """
+    ranked = rank(parent, salt)
+    old = _pick([item for item in ranked if item.item_id in kept_before], count, stratify_by)
+    new = _pick([item for item in ranked if item.item_id not in kept_before], count - len(old), stratify_by)
+    return old + new
+
+
+def _pick(ranked: Sequence[EvalItem], count: int, stratify_by: Sequence[str]) -> list[EvalItem]:
     strata: defaultdict[Stratum, list[EvalItem]] = defaultdict(list)
-    for item in rank(parent, salt):
+    for item in ranked:
         strata[stratum_of(item, stratify_by)].append(item)
-    quotas = largest_remainder(min(count, len(parent)), {stratum: len(items) for stratum, items in strata.items()})
-    return [
-        item
-        for stratum, items in strata.items()
-        for item in sorted(items, key=lambda item: item.item_id not in kept_before)[: quotas[stratum]]
-    ]
+    weights = {stratum: len(items) for stratum, items in strata.items()}
+    quotas = largest_remainder(min(count, len(ranked)), weights)
+    return [item for stratum, items in strata.items() for item in items[: quotas[stratum]]]
 
 
 def draw_items(
     pool: CleanPool,
-    anchors: Sequence[EvalItem],
     *,
     size: int,
     stratify_by: Sequence[str],
@@ -72,7 +75,7 @@ def draw_items(
     Raises:
         DatasetError: strata lack items; names them and how many.
     """
-    wanted = _count_wanted(pool, anchors, size=size, stratify_by=stratify_by)
+    wanted = _count_wanted(pool, size=size, stratify_by=stratify_by)
     strata: dict[Stratum, list[EvalItem]] = {stratum: [] for stratum in wanted}
     for item in pool.candidates:
         strata[stratum_of(item, stratify_by)].append(item)
@@ -90,19 +93,17 @@ def draw_items(
     if any(row.drawn < row.wanted for row in table):
         raise DatasetError(_describe_shortage(table, pool, refused, size))
     drawn = [item for stratum, items in strata.items() for item in items[: wanted[stratum]]]
-    return Draw(items=tuple(rank([*anchors, *drawn], salt)), strata=table, refused_golds=tuple(refused))
+    return Draw(items=tuple(rank([*pool.anchors, *drawn], salt)), strata=table, refused_golds=tuple(refused))
 
 
-def _count_wanted(
-    pool: CleanPool, anchors: Sequence[EvalItem], *, size: int, stratify_by: Sequence[str]
-) -> dict[Stratum, int]:
+def _count_wanted(pool: CleanPool, *, size: int, stratify_by: Sequence[str]) -> dict[Stratum, int]:
     """Return how many items of each stratum bring the version, anchors included, closest to the pool's mixture."""
     if not pool.distribution:
         raise DatasetError("refresh.pool holds no problem that is not an anchor already; add data to it")
     whole = largest_remainder(size, pool.distribution)
-    kept = Counter(stratum_of(item, stratify_by) for item in anchors)
+    kept = Counter(stratum_of(item, stratify_by) for item in pool.anchors)
     missing = {stratum: max(0, share - kept[stratum]) for stratum, share in whole.items()}
-    return largest_remainder(size - len(anchors), missing)
+    return largest_remainder(size - len(pool.anchors), missing)
 
 
 def _pass_over_unreadable(

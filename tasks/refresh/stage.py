@@ -62,6 +62,8 @@ class _Pool(NamedTuple):
 
     sources: tuple[PoolSource, ...]
     items: list[EvalItem]
+    digest: str
+    """Over all items, whatever their order and their files."""
 
 
 def refresh_if_due(
@@ -153,6 +155,7 @@ def _read_pool(config: EvaluationConfig, *, steps: int) -> _Pool:
     """Read every dataset of the pool; procedural ones are drawn anew, `steps` away from their configured seed."""
     sources: list[PoolSource] = []
     pool: list[EvalItem] = []
+    all_digests: list[str] = []
     for path in config.refresh.pool:
         moved = advance_seed(path, steps, seed=config.seed) if path.startswith(PREFIX) else path
         section = config.valid_dataset.model_copy(update={"path": moved, "limit": None})
@@ -160,10 +163,11 @@ def _read_pool(config: EvaluationConfig, *, steps: int) -> _Pool:
             items = load_candidates(section, seed=config.seed)
         except DatasetError as exc:
             raise DatasetError(f"refresh.pool: {exc}") from exc
-        digest = unordered_digest(map(item_digest, items))
-        sources.append(PoolSource(path=moved, num_items=len(items), digest=digest))
+        digests = [item_digest(item) for item in items]
+        sources.append(PoolSource(path=moved, num_items=len(items), digest=unordered_digest(digests)))
+        all_digests += digests
         pool += items
-    return _Pool(tuple(sources), pool)
+    return _Pool(tuple(sources), pool, unordered_digest(all_digests))
 
 
 def _draw(config: EvaluationConfig, parent: _Version, pool: _Pool) -> tuple[tuple[EvalItem, ...], DrawReport]:
@@ -171,32 +175,28 @@ def _draw(config: EvaluationConfig, parent: _Version, pool: _Pool) -> tuple[tupl
     section = config.refresh
     size = section.size or len(parent.items)
     keys = _choose_strata(section.stratify_by, pool.items)
-    salt = draw_salt(
-        seed=config.seed,
-        parent_digest=parent.draft.content_digest,
-        pool_digest=unordered_digest(source.digest for source in pool.sources),
-    )
-    anchors = choose_anchors(
-        parent.items,
-        round(section.anchor_ratio * size),
-        kept_before=frozenset(parent.draft.draw.anchors if parent.draft.draw else ()),
-        stratify_by=keys,
-        salt=salt,
-    )
+    salt = draw_salt(seed=config.seed, parent_digest=parent.draft.content_digest, pool_digest=pool.digest)
     clean = clean_pool(
         rank(pool.items, salt),
-        anchors,
+        parent.items,
+        choose_anchors=partial(
+            choose_anchors,
+            count=round(section.anchor_ratio * size),
+            kept_before=frozenset(parent.draft.draw.anchors if parent.draft.draw else ()),
+            stratify_by=keys,
+            salt=salt,
+        ),
         stratify_by=keys,
         near_duplicate=section.near_duplicate,
         search=partial(_search_training_data, config),
     )
-    draw = draw_items(clean, anchors, size=size, stratify_by=keys, check_golds=choose_gold_check(config), salt=salt)
+    draw = draw_items(clean, size=size, stratify_by=keys, check_golds=choose_gold_check(config), salt=salt)
     report = DrawReport(
         seed=config.seed,
         pool=pool.sources,
         stratify_by=keys,
         strata=draw.strata,
-        anchors=tuple(sorted(item.item_id for item in anchors)),
+        anchors=tuple(sorted(item.item_id for item in clean.anchors)),
         num_exact_duplicates=clean.num_exact_duplicates,
         num_near_duplicates=clean.num_near_duplicates,
         contamination=clean.contamination,

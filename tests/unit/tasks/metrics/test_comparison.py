@@ -138,15 +138,59 @@ def test_prompts_pair_where_ids_are_absent() -> None:
 
 
 def test_what_else_differs_is_named() -> None:
-    before = table({"a": [1.0, 0.0], "b": [1.0, 1.0], "x": [0.0, 0.0]}, dataset_version="v1", gold="1", prompt_hash="h")
-    after = table({"a": [1.0], "b": [0.0], "y": [None]}, dataset_version="v2", gold="1", prompt_hash="g")
+    before = table({"a": [1.0, 0.0], "b": [1.0, 1.0], "x": [0.0, 0.0]}, dataset="one", gold="1", prompt_hash="h")
+    after = table({"a": [1.0], "b": [0.0], "y": [None]}, dataset="two", gold="1", prompt_hash="g")
     assert compare(before, after).differences == (
-        "dataset_version v1 -> v2",
+        "dataset one -> two",
         "prompts of 2 of 2 shared items differ",
         "1 items are scored in the baseline only and left out",
         "scored samples per item 2 -> 1",
         "samples without a score 0 -> 1",
     )
+
+
+def versions(num_shared: int, num_changed: int = 0) -> tuple[pa.Table, pa.Table]:
+    """Runs on two versions that share some items, of which some have another gold in the second."""
+    old = {f"old{item}": [0.0] for item in range(30)} | {f"s{item:02}": [0.0] for item in range(num_shared)}
+    new = {f"s{item:02}": [float(item % 2)] for item in range(num_shared)} | {f"new{item}": [1.0] for item in range(30)}
+    golds = {f"s{item:02}": "other" for item in range(num_changed)}
+    sides = (table(old, dataset_version="v1"), table(new, dataset_version="v2"))
+    before, after = (
+        side.append_column("gold", pa.array([changed.get(one, "1") for one in side["item_id"].to_pylist()]))
+        for side, changed in zip(sides, ({}, golds), strict=True)
+    )
+    return before, after
+
+
+def test_versions_are_linked_over_the_items_that_both_ask_alike() -> None:
+    found = compare(*versions(26, num_changed=2))
+    assert found.is_linked
+    assert found.paired
+    assert found.num_items == 24
+    assert (found.baseline_mean, found.candidate_mean, found.difference) == (0.0, 0.5, 0.5)
+    assert found.stderr == pytest.approx(np.std([0.0, 1.0] * 12, ddof=1) / np.sqrt(24))
+    assert found.differences == (
+        "dataset_version v1 -> v2",
+        "compared over the 24 items that both versions ask alike, and over no others",
+        "32 items are scored in the baseline only and left out",
+        "32 items are scored in the candidate only and left out",
+    )
+
+
+def test_versions_that_share_too_few_items_are_refused() -> None:
+    with pytest.raises(
+        DatasetError, match=r"v1 -> v2: the two share 19 items .* at least 20 .*golds of 3 shared"
+    ) as told:
+        compare(*versions(22, num_changed=3))
+    assert "refresh.anchor_ratio" in str(told.value)
+    assert compare(*versions(22, num_changed=3), config=CompareConfig(min_shared_items=19)).is_linked
+    with pytest.raises(DatasetError, match="share 0 items"):
+        compare(*versions(0))
+
+
+def test_one_version_is_not_linked() -> None:
+    old, _ = versions(22)
+    assert not compare(old, old).is_linked
 
 
 def test_tables_that_cannot_be_compared_are_refused() -> None:
