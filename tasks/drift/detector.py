@@ -57,7 +57,7 @@ def detect_drift(reference: pa.Table, current: pa.Table, *, config: DriftConfig 
             f"the tables share no feature: the reference has the columns {', '.join(reference.column_names)}, the "
             f"current one {', '.join(current.column_names)}; expected prompt or any of {', '.join(COLUMNS[1:])} in both"
         )
-    decided = _decide(tested, config.alpha)
+    decided = decide(tested, config.alpha)
     return DriftReport(
         drifted=any(feature.drifted for feature in decided),
         features=decided,
@@ -96,7 +96,7 @@ def _test_numbers(name: str, before: FloatArray, after: FloatArray, level: Level
         num_reference=len(before),
         num_current=len(after),
         details=f"median {np.median(before):.4g} -> {np.median(after):.4g}",
-        bars=_number_bars(before, after),
+        bars=number_bars(before, after),
     )
 
 
@@ -131,7 +131,7 @@ def _test_categories(
     )
 
 
-def _number_bars(before: FloatArray, after: FloatArray) -> tuple[Bar, ...]:
+def number_bars(before: FloatArray, after: FloatArray) -> tuple[Bar, ...]:
     """Return shares in bins of equal width; the outer bins take in the tails beyond the middle 98% of the values."""
     low, high = np.quantile(np.concatenate([before, after]), [0.01, 0.99])
     edges = np.unique(np.linspace(low, high, _NUM_BARS + 1))
@@ -184,7 +184,7 @@ def _test_texts(before: Sequence[str], after: Sequence[str], level: Level, confi
     ]
 
 
-def _decide(tested: Sequence[FeatureDrift], alpha: float) -> tuple[FeatureDrift, ...]:
+def decide(tested: Sequence[FeatureDrift], alpha: float) -> tuple[FeatureDrift, ...]:
     """Mark the features that drifted, and those where a change of the floor's size could have gone unseen."""
     significant = two_samples.holm([1.0 if one.p_value is None else one.p_value for one in tested], alpha)
     decided: list[FeatureDrift] = []
