@@ -9,6 +9,7 @@ from pydantic.config import JsonDict
 from schemas.backend import Backend
 from schemas.base import Model
 from schemas.drift import DriftConfig
+from schemas.consistency import ConsistencyConfig
 from schemas.errors import ConfigError
 from schemas.grading import GradingConfig
 from schemas.inference import EngineName
@@ -120,6 +121,8 @@ class EvaluationConfig(Model):
     of training, `(prompt, completions, prompt_ids, completion_ids, **data) -> float`."""
     grading: GradingConfig = Field(default_factory=GradingConfig)
     """How answers are found and compared."""
+    consistency: ConsistencyConfig = Field(default_factory=ConsistencyConfig)
+    """Whether all replicas did the same work in the same way."""
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     """Which metrics that take a k are computed."""
     drift: DriftConfig = Field(default_factory=DriftConfig)

@@ -145,6 +145,10 @@ class WorkerSpec(Model):
     """CPU threads of this replica; None on GPU."""
     heartbeat_interval_s: float = 1.0
     """Seconds between heartbeats."""
+    canaries: tuple[str, ...] = ()
+    """Items to answer first, greedily, for comparison with the other replicas; never part of the samples."""
+    canary_tokens: int = 64
+    """Longest completion of a canary, in tokens."""
     keeps_completion_ids: bool = False
     """Whether samples are journalled with their token ids. Off: they are as large as the text, and only a reward
     function of the user's reads them."""
@@ -189,6 +193,23 @@ class SampleRecord(Model):
     """The tokens made; None unless the worker was told to keep them."""
 
 
+class CanaryRecord(Model):
+    """One canary's answer: one JSON line of canaries.jsonl."""
+
+    item_id: str
+    """As in the plan."""
+    prompt_hash: str
+    """Digest of the token ids that the engine was given."""
+    text: str = ""
+    """The completion."""
+    token_ids: tuple[int, ...] = ()
+    """Its tokens, the end-of-sequence token included."""
+    logprobs: tuple[float, ...] | None = None
+    """Log-probability of each token, nats; None where the engine cannot tell."""
+    error: str | None = None
+    """Why the engine refused it, else None."""
+
+
 class Heartbeat(Model):
     """heartbeat.json: replaced atomically once per interval."""
 
@@ -223,6 +244,14 @@ class EngineFacts(Model):
     """dtype in use."""
     max_model_len: int
     """Context length in force."""
+    weight_sample: str | None = None
+    """Digest of a sample of the weight files' bytes that this process loaded; None where it cannot be taken."""
+    tokenizer_digest: str | None = None
+    """Digest of the tokenizer's files that it loaded."""
+    chat_template_digest: str | None = None
+    """Digest of the chat template beside them."""
+    sampling: SamplingSpec | None = None
+    """How it draws completions."""
 
 
 class WorkerResult(Model):

@@ -59,6 +59,8 @@ class Row:
     generator: torch.Generator
     stream: TextStream
     token_ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    """Of each token; empty unless the request asks for them."""
     sum_logprob: float = 0.0
     sum_entropy: float = 0.0
     is_done: bool = False
@@ -105,6 +107,8 @@ class RowSampler(LogitsProcessor):
         for row, token, logprob, entropy in zip(self.rows, tokens, *numbers, strict=True):
             if not row.is_done:
                 row.sum_logprob += logprob
+                if row.request.with_logprobs:
+                    row.logprobs.append(logprob)
                 row.sum_entropy += entropy
                 self._append(row, token)
         return torch.full_like(scores, -torch.inf).scatter_(1, chosen[:, None], 0.0)
@@ -155,6 +159,7 @@ class RowSampler(LogitsProcessor):
                 mean_logprob=row.sum_logprob / len(row.token_ids),
                 entropy=row.sum_entropy / len(row.token_ids),
                 latency_s=time.monotonic() - row.added_at,
+                logprobs=tuple(row.logprobs) if row.request.with_logprobs else None,
             )
         )
 

@@ -29,6 +29,7 @@ class _Completion(Protocol):
     text: str
     token_ids: Sequence[int]
     cumulative_logprob: float | None
+    logprobs: Any
     finish_reason: str | None
 
 
@@ -64,6 +65,7 @@ class VllmEngine:
         self._spec = spec
         self._sampling = sampling
         self._added: dict[str, float] = {}
+        self._with_logprobs: set[str] = set()
         self._params: dict[SamplingSpec, Any] = {}
         with translated(spec, sampling):
             self._core = _load(spec)
@@ -101,6 +103,8 @@ class VllmEngine:
                 f"{params.max_tokens} and max_model_len {self._facts.max_model_len}: {exc}"
             ) from exc
         self._added[request.request_id] = time.monotonic()
+        if request.with_logprobs:
+            self._with_logprobs.add(request.request_id)
 
     def step(self) -> list[Generation]:
         """Make one token of every running sequence, or prefill some; return what finished.
@@ -124,6 +128,8 @@ class VllmEngine:
         completion = output.outputs[0]
         num_tokens = len(completion.token_ids)
         total = completion.cumulative_logprob
+        wants_logprobs = output.request_id in self._with_logprobs
+        self._with_logprobs.discard(output.request_id)
         return Generation(
             request_id=output.request_id,
             text=completion.text,
@@ -132,6 +138,8 @@ class VllmEngine:
             mean_logprob=total / num_tokens if total is not None and num_tokens else None,
             entropy=None,
             latency_s=now - self._added.pop(output.request_id),
+            # flat and with one entry per position, so its numbers are the sampled tokens' own
+            logprobs=tuple(completion.logprobs.logprobs) if wants_logprobs else None,
         )
 
     def _sampling_params(self, sampling: SamplingSpec) -> Any:

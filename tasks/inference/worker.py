@@ -19,14 +19,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError, open_engine
+from infra.checkpoints.weight_sample import sample_weights
+from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.errors import EngineOutOfMemoryError, MilepostError, WorkerError
 from schemas.identity import prompt_hash, sample_seed
 from schemas.inference import EngineFacts, SampleRecord, WorkerResult, WorkerSpec
 from schemas.states import WorkerOutcome, WorkerPhase
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA, conform
+from tasks.inference.canaries import answer_canaries
 from tasks.inference.journal import JournalWriter
 from tasks.inference.vital_signs import HeartbeatThread, WorkerProgress, call_when_asked_to_stop, end_children
-from tasks.inference.worker_files import EXIT_CODES, read_spec, write_result
+from tasks.inference.worker_files import EXIT_CODES, read_spec, write_facts, write_result
 
 _QUEUE_FACTOR: Final = 2
 """Requests in the engine per place in the batch: a place that falls free is filled in the engine's next step."""
@@ -128,13 +131,21 @@ class Worker:
         self.progress.num_work = work.num_rows
         self.progress.phase = WorkerPhase.LOADING
         engine = open_engine(self.spec.engine, self.spec.sampling, self.spec.num_threads)
-        self._facts = engine.facts
+        self._facts = _loaded_facts(engine, self.spec)
+        write_facts(self.spec.output_dir, self._facts)
         self._clock.generating = time.monotonic()
         self._clock.generating_cpu_s = time.process_time()
         self.progress.phase = WorkerPhase.GENERATING
+        answer_canaries(self.spec, engine, prompts.token_ids, lambda: self._step(engine))
         self._feed(engine, self._tasks(work, prompts))
         self.journal.close()
         # the engine is not closed: that can hang, and the end of the process frees all it holds
+
+    def _step(self, engine: Engine) -> list[Generation]:
+        generations = engine.step()
+        if self._clock.first_token is None:
+            self._clock.first_token = time.monotonic()
+        return generations
 
     def _tasks(self, work: pa.Table, prompts: PromptTable) -> Iterator[_Task]:
         for batch in work.to_batches(max_chunksize=_WORK_ROWS):
@@ -162,10 +173,7 @@ class Worker:
                 running[request_id] = task
             if not running:
                 return
-            generations = engine.step()
-            if self._clock.first_token is None:
-                self._clock.first_token = time.monotonic()
-            for generation in generations:
+            for generation in self._step(engine):
                 self._keep(_finished_record(self.spec, running.pop(generation.request_id), generation))
 
     def _keep(self, record: SampleRecord) -> None:
@@ -225,6 +233,19 @@ def _process_start() -> float:
     import psutil
 
     return time.monotonic() - (time.time() - psutil.Process().create_time())
+
+
+def _loaded_facts(engine: Engine, spec: WorkerSpec) -> EngineFacts:
+    """Return the engine's facts with digests of the files that this process loaded them from, whatever it was told."""
+    folder = spec.engine.model_path
+    return engine.facts.model_copy(
+        update={
+            "weight_sample": sample_weights(folder),
+            "tokenizer_digest": digest_tokenizer(folder),
+            "chat_template_digest": digest_chat_template(find_chat_template(folder)),
+            "sampling": spec.sampling,
+        }
+    )
 
 
 def _finished_record(spec: WorkerSpec, task: _Task, generation: Generation) -> SampleRecord:

@@ -1,6 +1,8 @@
 """What worker and controller tell each other: the files in a worker's folder and its exit codes.
 
 spec.json        written by the controller before the launch
+facts.json       what the engine loaded, written once it has
+canaries.jsonl   the canaries' answers, one line each (no samples: consistency of replicas reads them)
 heartbeat.json   replaced by the worker once per interval
 result.json      written by the worker as its last act; absent when it was killed
 segments/        the journal (tasks/inference/journal.py)
@@ -12,8 +14,8 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from infra.atomic import write_text_atomically
-from schemas.errors import WorkerError
-from schemas.inference import Heartbeat, WorkerResult, WorkerSpec
+from schemas.errors import StoreError, WorkerError
+from schemas.inference import CanaryRecord, EngineFacts, Heartbeat, WorkerResult, WorkerSpec
 from schemas.states import WorkerOutcome
 
 EXIT_CODES: Final = {
@@ -26,7 +28,8 @@ EXIT_CODES: Final = {
 the disk had no room for a result."""
 
 
-Written = TypeVar("Written", Heartbeat, WorkerResult)
+_CANARIES: Final = "canaries.jsonl"
+Written = TypeVar("Written", EngineFacts, Heartbeat, WorkerResult)
 
 
 def write_spec(spec: WorkerSpec) -> Path:
@@ -50,6 +53,54 @@ def read_spec(path: Path) -> WorkerSpec:
         return WorkerSpec.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as exc:
         raise WorkerError(f"{path} is no worker spec: {exc}") from exc
+
+
+def write_facts(folder: Path, facts: EngineFacts) -> None:
+    """Write facts.json.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    write_text_atomically(folder / "facts.json", facts.model_dump_json(indent=2) + "\n")
+
+
+def read_facts(folder: Path) -> EngineFacts | None:
+    """Return what the worker's engine loaded, None when it never did.
+
+    Raises:
+        WorkerError: the file is none.
+    """
+    return _read(folder / "facts.json", EngineFacts)
+
+
+def append_canary(folder: Path, record: CanaryRecord) -> None:
+    """Hand one canary's answer to the kernel: it survives this process.
+
+    Raises:
+        StoreError: the disk refused.
+    """
+    path = folder / _CANARIES
+    try:
+        with path.open("ab") as file:
+            file.write(record.model_dump_json().encode() + b"\n")
+    except OSError as exc:
+        raise StoreError(f"cannot write {path} ({exc.strerror}): free space there and run the command again") from exc
+
+
+def read_canaries(folder: Path) -> list[CanaryRecord]:
+    """Return the canaries' answers; a line that the worker's death cut is left out.
+
+    Raises:
+        WorkerError: a whole line is none.
+    """
+    path = folder / _CANARIES
+    try:
+        data = path.read_bytes()
+        return [CanaryRecord.model_validate_json(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValidationError) as exc:
+        raise WorkerError(f"{path} holds no canaries: {exc}") from exc
 
 
 def write_heartbeat(folder: Path, heartbeat: Heartbeat) -> None:

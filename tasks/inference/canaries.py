@@ -1,0 +1,69 @@
+"""The worker's side of the canaries: a few items that every replica answers first, to be compared with the others'.
+
+They are asked greedily, together and before any other work, so that each replica computes them in the same batch; what
+then differs is the replica. They are journalled apart and are never samples.
+"""
+
+from collections.abc import Callable, Sequence
+
+from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError
+from schemas.identity import prompt_hash, sample_seed
+from schemas.inference import CanaryRecord, PlannedItem, SamplingSpec, WorkerSpec
+from tasks.inference.worker_files import append_canary
+
+
+def choose_canaries(items: Sequence[PlannedItem], num_canaries: int, seed: int) -> tuple[str, ...]:
+    """Return the ids of `num_canaries` of the items, drawn by `seed`: the same for every replica and attempt."""
+    drawn = sorted(items, key=lambda item: sample_seed(seed, item.item_id, -1))
+    return tuple(item.item_id for item in drawn[:num_canaries])
+
+
+def answer_canaries(
+    spec: WorkerSpec, engine: Engine, prompt_of: Callable[[str], list[int]], step: Callable[[], list[Generation]]
+) -> None:
+    """Have `engine`, which must be idle, answer the canaries of `spec`, and journal each as it is finished.
+
+    Args:
+        spec: names the canaries.
+        engine: takes the requests.
+        prompt_of: the token ids of an item.
+        step: runs `engine.step`.
+
+    Raises:
+        StoreError: the journal cannot be written.
+        MilepostError: as `Engine.step`.
+    """
+    sampling = _greedy(spec.sampling, spec.canary_tokens)
+    asked: dict[str, CanaryRecord] = {}
+    for item_id in spec.canaries:
+        token_ids = prompt_of(item_id)
+        canary = CanaryRecord(item_id=item_id, prompt_hash=prompt_hash(token_ids))
+        request = GenerationRequest(
+            request_id=f"canary {item_id}",
+            prompt_token_ids=token_ids,
+            seed=sample_seed(spec.seed, item_id, 0),
+            sampling=sampling,
+            with_logprobs=True,
+        )
+        try:
+            engine.add(request)
+        except RequestRefusedError as exc:
+            append_canary(spec.output_dir, canary.model_copy(update={"error": str(exc)}))
+            continue
+        asked[request.request_id] = canary
+    while asked:
+        for generation in step():
+            answer = {"text": generation.text, "token_ids": generation.token_ids, "logprobs": generation.logprobs}
+            append_canary(spec.output_dir, asked.pop(generation.request_id).model_copy(update=answer))
+
+
+def _greedy(sampling: SamplingSpec, max_new_tokens: int) -> SamplingSpec:
+    return sampling.model_copy(
+        update={
+            "temperature": 0.0,
+            "top_p": 1.0,
+            "top_k": -1,
+            "min_new_tokens": 0,
+            "max_new_tokens": min(max_new_tokens, sampling.max_new_tokens),
+        }
+    )
