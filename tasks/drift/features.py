@@ -40,7 +40,7 @@ class Features:
     num_rows: int
     """Rows of the table."""
     numbers: dict[str, FloatArray] = field(default_factory=dict[str, FloatArray])
-    """Values of the rows that have one, by feature."""
+    """Values of the rows that have one, by feature; ascending, so that the order of the rows changes no last digit."""
     categories: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
     """Rows per category, by feature."""
     prompts: list[str] = field(default_factory=list[str])
@@ -79,7 +79,7 @@ def extract_features(table: pa.Table, user_features: Mapping[str, UserFeature]) 
             numbers[name] = values
     return Features(
         num_rows=table.num_rows,
-        numbers={name: values for name, values in numbers.items() if len(values)},
+        numbers={name: np.sort(values) for name, values in numbers.items() if len(values)},
         categories={name: counts for name, counts in categories.items() if counts},
         prompts=prompts,
         has_subsets="subset" in table.column_names,

@@ -31,7 +31,7 @@ _WORD: Final = re.compile(rf"[{_UNSPACED}]|\d+|[^\W\d{_UNSPACED}]+|[^\w\s]")
 _DIGITS: Final = str.maketrans("123456789", "000000000")
 _NOT_COPIED: Final = re.compile(r"[\W_]+")
 _MIN_TEXTS_WITH_WORD: Final = 2
-"""A word of one text alone says nothing of the difference between two samples."""
+"""A word of one text alone, or of all, says nothing of the difference between two samples."""
 _BATCH: Final = 128
 _NAMED_WORDS: Final = 5
 
@@ -114,8 +114,7 @@ class _Comparison:
         """Standard deviation of the difference of each word's shares under permuted labels."""
         num_texts = self._num_reference + self._num_current
         share = np.asarray(self._words.presence.sum(axis=0), np.float64).ravel() / num_texts
-        variance = share * (1 - share) * (1 / self._num_reference + 1 / self._num_current)
-        return np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
+        return np.sqrt(share * (1 - share) * (1 / self._num_reference + 1 / self._num_current))
 
     def permuted(self, is_current: npt.NDArray[np.bool_], rng: np.random.Generator) -> Iterator[FloatArray]:
         """Yield the statistics of batches of permuted labels, shape `(3, batch)`."""
@@ -225,7 +224,7 @@ def _group_copies(texts: Sequence[str]) -> "csr_array":
 
 
 def _read_words(texts: Sequence[str]) -> _Words:
-    """Return words and pairs of neighbours that at least two texts have."""
+    """Return words and pairs of neighbours that two texts have or more, but not all."""
     from scipy.sparse import csr_array
 
     known: dict[str, int] = {}
@@ -241,7 +240,7 @@ def _read_words(texts: Sequence[str]) -> _Words:
     kinds, term_of = np.unique(terms, return_inverse=True)
     cells = np.unique(np.concatenate([text_of, text_of[1:][is_pair]]) * len(kinds) + term_of)
     num_texts_with = np.bincount(cells % max(len(kinds), 1), minlength=len(kinds))
-    kept = np.flatnonzero(num_texts_with >= _MIN_TEXTS_WITH_WORD)
+    kept = np.flatnonzero((num_texts_with >= _MIN_TEXTS_WITH_WORD) & (num_texts_with < len(texts)))
     ones = np.ones(len(cells), np.float32)
     shape = (len(texts), len(kinds))
     presence = csr_array((ones, np.divmod(cells, max(len(kinds), 1))), shape=shape)[:, kept]
