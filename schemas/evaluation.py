@@ -8,8 +8,8 @@ from pydantic.config import JsonDict
 
 from schemas.backend import Backend
 from schemas.base import Model
-from schemas.drift import DriftConfig
 from schemas.consistency import ConsistencyConfig
+from schemas.drift import DriftConfig
 from schemas.errors import ConfigError
 from schemas.grading import GradingConfig
 from schemas.inference import EngineName
@@ -24,6 +24,7 @@ from schemas.sections import (
     MetricsConfig,
     RolloutConfig,
     SchedulerConfig,
+    SchedulerType,
     SglangConfig,
     VllmConfig,
 )
@@ -31,6 +32,8 @@ from schemas.valid_dataset import ValidDatasetConfig
 
 LAUNCHABLE_ENGINES: Final[tuple[EngineName, ...]] = ("vllm", "transformers", "stand_in")
 """The engines that have an adapter in this version."""
+LAUNCHABLE_SCHEDULERS: Final[tuple[SchedulerType, ...]] = ("local", "slurm")
+"""The schedulers that have a launcher in this version."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MAX_NAME: Final = 128
@@ -189,10 +192,10 @@ def check_launchable(config: EvaluationConfig) -> None:
         ConfigError: the scheduler or the engine has no adapter yet; the message holds the override that does.
     """
     problems: list[str] = []
-    if config.scheduler.type != "local":
+    if config.scheduler.type not in LAUNCHABLE_SCHEDULERS:
         problems.append(
-            f"scheduler.type is {config.scheduler.type!r}, which this version cannot launch; available: local; "
-            "add scheduler.type=local"
+            f"scheduler.type is {config.scheduler.type!r}, which this version cannot launch; available: "
+            f"{', '.join(LAUNCHABLE_SCHEDULERS)}; add scheduler.type=local"
         )
     backend = config.backend
     if config.engine_name not in LAUNCHABLE_ENGINES:

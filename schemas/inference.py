@@ -145,6 +145,11 @@ class WorkerSpec(Model):
     """CPU threads of this replica; None on GPU."""
     heartbeat_interval_s: float = 1.0
     """Seconds between heartbeats."""
+    owner_beat_path: Path | None = None
+    """File that the run's owner changes while it lives (infra/run_ownership.py); the worker ends when it stands still.
+    None: the worker hears of its controller's end by other means."""
+    owner_silence_s: float = 60.0
+    """Longest time that it may stand still, in seconds by the worker's clock."""
     canaries: tuple[str, ...] = ()
     """Items to answer first, greedily, for comparison with the other replicas; never part of the samples."""
     canary_tokens: int = 64

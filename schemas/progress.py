@@ -26,6 +26,8 @@ class ReplicaProgress(Model):
     """Completion tokens of finished samples over the same time."""
     batch_size: int = 0
     """Batch size setting in force."""
+    reason: str = ""
+    """Why it waits in the queue, in the scheduler's words."""
 
     @property
     def left_s(self) -> float | None:
@@ -34,7 +36,9 @@ class ReplicaProgress(Model):
 
     @property
     def headline(self) -> str:
-        """`replica 0 generating 12.3 samples/s`."""
+        """`replica 0 generating 12.3 samples/s`, `replica 1 queued (Resources)`."""
+        if self.phase is WorkerPhase.QUEUED:
+            return f"replica {self.replica} queued ({self.reason})"
         pace = "" if self.samples_per_s is None else f" {_two_digits(self.samples_per_s)} samples/s"
         return f"replica {self.replica} {self.phase.value}{pace}"
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from schemas.backend import ENGINES, Backend, parse_backend
 from schemas.base import Model
 from schemas.errors import ConfigError
+from schemas.slurm import SlurmConfig
 from schemas.stand_in import StandInConfig
 
 TAKE_ALL = -1
@@ -67,7 +68,10 @@ class SchedulerConfig(Section):
     """Who starts the replicas."""
 
     type: Annotated[SchedulerType, BeforeValidator(_local_when_unset)] = "local"
-    """`local` starts processes on this machine; null means the same, as training configs write it."""
+    """`local` starts processes on this machine, `slurm` a job for each replica; null means local, as training configs
+    write it."""
+    slurm: SlurmConfig = Field(default_factory=SlurmConfig)
+    """Read when the type is slurm."""
 
 
 class RolloutConfig(Section):

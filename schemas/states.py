@@ -55,8 +55,10 @@ class RunStatus(StrEnum):
 
 
 class WorkerPhase(StrEnum):
-    """What a worker is doing, as its heartbeat says."""
+    """What a worker is doing, as its heartbeat says; before its first one, what its scheduler says."""
 
+    QUEUED = "queued"
+    """Its job waits in the scheduler's queue."""
     STARTING = "starting"
     """The process runs and imports its engine."""
     LOADING = "loading"

@@ -1,6 +1,6 @@
 """What every launcher offers: start a process somewhere, watch it, stop it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +27,23 @@ class JobState(StrEnum):
         return self not in (JobState.PENDING, JobState.RUNNING)
 
 
+class EndCause(StrEnum):
+    """Who ended a job."""
+
+    PROCESS = "process"
+    """Its process: by an exit code or a signal of its own."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The scheduler, as the job took more memory than it had asked for."""
+    TIME_LIMIT = "time_limit"
+    """The scheduler, as its time was up."""
+    INFRASTRUCTURE = "infrastructure"
+    """A node that failed, or a job of higher priority."""
+    USER = "user"
+    """Somebody who cancelled it."""
+    REFUSED = "refused"
+    """The scheduler, which took it and will never start it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
     """One look at a job."""
@@ -37,6 +54,10 @@ class JobStatus:
     """Of a process that ended by itself."""
     signal: int | None = None
     """Number of the signal that ended it."""
+    cause: EndCause = EndCause.PROCESS
+    """Who ended it; says nothing of a job that is not over."""
+    detail: str = ""
+    """What the scheduler says: why it waits, how it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +95,15 @@ class LaunchSpec:
 class Launcher(Protocol):
     """Starts and watches jobs. Methods may be called from several threads, one per job."""
 
-    def submit(self, spec: LaunchSpec) -> str:
-        """Start a job and return its id.
+    ends_with_controller: bool
+    """Whether a job's stdin ends when this process does. Else a job has to watch the run's owner for itself."""
+
+    def submit(self, specs: Sequence[LaunchSpec]) -> list[str]:
+        """Start jobs and return their ids; all of them or none.
 
         Raises:
-            SetupError: it cannot be started at all (no such program or folder).
+            SetupError: one cannot be started at all (no such program, folder or partition).
+            TransientError: the scheduler does not answer.
         """
         ...
 
@@ -92,4 +117,16 @@ class Launcher(Protocol):
 
     def cancel(self, job_id: str) -> JobStatus:
         """End the job with everything it started: politely, then by force. Does nothing to one that is over."""
+        ...
+
+    def end_earlier_jobs(self) -> int:
+        """End what a controller that died left of the same run; return the number of jobs that was.
+
+        Raises:
+            TransientError: they do not end, or the scheduler does not answer.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the jobs that are not over. The launcher cannot be used any more."""
         ...

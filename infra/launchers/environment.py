@@ -3,18 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-_FOREIGN_PREFIXES: Final = (
-    "SLURM_",
-    "SRUN_",
-    "SBATCH_",
-    "PMI_",
-    "PMIX_",
-    "OMPI_",
-    "TORCHELASTIC_",
-    "PREFECT_",
-)
-"""Written by a scheduler, MPI, torchrun or Prefect for the process that it started: an engine that finds them believes
-that it is a rank of that job; Prefect's may hold credentials."""
+SCHEDULER_PREFIXES: Final = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMI_", "PMIX_", "OMPI_")
+"""Written by a scheduler or MPI for the process that it started: an engine that finds them believes that it is a rank
+of that job."""
+_FOREIGN_PREFIXES: Final = (*SCHEDULER_PREFIXES, "TORCHELASTIC_", "PREFECT_")
+"""Those of torchrun and Prefect too; Prefect's may hold credentials."""
 _FOREIGN_NAMES: Final = frozenset(
     {
         "RANK",

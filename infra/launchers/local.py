@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -25,18 +26,31 @@ _POLL_S: Final = 0.05
 class LocalLauncher:
     """`infra.launchers.base.Launcher` by processes of this machine."""
 
+    ends_with_controller = True
+
     def __init__(self, *, grace_s: float = _GRACE_S) -> None:
         """`grace_s`: seconds that a cancelled job has between SIGTERM and SIGKILL."""
         self._grace_s = grace_s
         self._lock = threading.Lock()
         self._jobs: dict[str, subprocess.Popen[bytes]] = {}
 
-    def submit(self, spec: LaunchSpec) -> str:
-        """Start a job and return its id.
+    def submit(self, specs: Sequence[LaunchSpec]) -> list[str]:
+        """Start jobs and return their ids; all of them or none.
 
         Raises:
-            SetupError: it cannot be started.
+            SetupError: one cannot be started.
         """
+        jobs: list[str] = []
+        try:
+            for spec in specs:
+                jobs.append(self._start(spec))  # noqa: PERF401 - those before a failure must be known
+        except SetupError:
+            for job in jobs:
+                self.cancel(job)
+            raise
+        return jobs
+
+    def _start(self, spec: LaunchSpec) -> str:
         env = clean_environment(os.environ) | dict(spec.env)
         env["CUDA_VISIBLE_DEVICES"] = ",".join(spec.placement.gpu_ids)
         env["OMP_NUM_THREADS"] = str(spec.placement.num_cpus)
@@ -98,6 +112,17 @@ class LocalLauncher:
                     _signal_group(process, number)
             self.wait(job_id, timeout_s=patience_s)
         return self.poll(job_id)
+
+    def end_earlier_jobs(self) -> int:
+        """Return 0: the jobs of a controller that died end by themselves."""
+        return 0
+
+    def close(self) -> None:
+        """End the jobs that are not over."""
+        with self._lock:
+            jobs = list(self._jobs)
+        for job in jobs:
+            self.cancel(job)
 
     @staticmethod
     def _has_ended(process: subprocess.Popen[bytes]) -> bool:

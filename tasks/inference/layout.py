@@ -6,10 +6,12 @@ Owns the question whether there is room for them; must not start anything.
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from infra.engine_environment import find_device, find_engine_python
+from infra.engine_environment import find_device, find_engine_python, is_cpu_build
 from infra.launchers.base import Placement
 from infra.launchers.placement import Device, plan_placement
 from infra.provenance import engine_versions
+from infra.slurm.cli import CliClient
+from infra.slurm.cluster import plan_slurm_placement
 from schemas.config import EvaluationConfig
 from schemas.errors import SetupError
 
@@ -44,6 +46,17 @@ def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
         raise SetupError(
             f"{python} has no {' or '.join(names)}; run `make setup`, or set engine.python to a Python that has it"
         )
-    device = find_device(packages)
-    placements = plan_placement(backend.data_parallel, backend.gpus_per_replica, device)
+    if config.scheduler.type == "slurm":
+        # the GPUs are on other machines: what is installed decides, not what is seen here
+        device: Device = "cpu" if config.engine_name == "stand_in" or is_cpu_build(packages) else "cuda"
+        placements = plan_slurm_placement(
+            CliClient(),
+            config.scheduler.slurm,
+            num_replicas=backend.data_parallel,
+            gpus_per_replica=backend.gpus_per_replica,
+            needs_gpus=device == "cuda",
+        )
+    else:
+        device = find_device(packages)
+        placements = plan_placement(backend.data_parallel, backend.gpus_per_replica, device)
     return ReplicaLayout(python, device, placements, packages)

@@ -18,6 +18,10 @@ class ProgressMeter:
         self._replica = replica
         self._start: Heartbeat | None = None
 
+    def wait_in_queue(self, reason: str) -> ReplicaProgress:
+        """Return the progress of a replica whose job has not begun."""
+        return ReplicaProgress(replica=self._replica, phase=WorkerPhase.QUEUED, num_done=0, num_work=0, reason=reason)
+
     def read(self, heartbeat: Heartbeat) -> ReplicaProgress:
         """Return the progress at a heartbeat; its pace counts from the first one that says `generating`."""
         if self._start is None and heartbeat.phase is WorkerPhase.GENERATING:

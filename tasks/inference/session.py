@@ -7,7 +7,7 @@ into run.json, and the same command takes the run up again unless it was publish
 import logging
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,10 +19,14 @@ import pyarrow as pa
 from infra.atomic import write_table_atomically, write_text_atomically
 from infra.launchers.base import Launcher, Placement
 from infra.launchers.local import LocalLauncher
+from infra.launchers.placement import Device
+from infra.launchers.slurm import SlurmLauncher
 from infra.provenance import describe_differences
-from infra.run_directory import RunDirectory, RunLock, create_run, find_resumable
+from infra.run_directory import RunDirectory, create_run, find_resumable
+from infra.run_ownership import RunOwnership
+from infra.slurm.cli import CliClient
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
-from schemas.errors import StoreError
+from schemas.errors import MilepostError, StoreError, WorkerError
 from schemas.inference import EngineSpec, Plan, WorkerResult, WorkerSpec
 from schemas.provenance import Provenance
 from schemas.run import Attempt, RunIdentity, RunState
@@ -43,15 +47,19 @@ class ReplicaSettings(NamedTuple):
     """Most sequences at once, of each replica."""
     engine_python: Path
     """Interpreter of the engine environment."""
+    device: Device
+    """What the engine computes on."""
     placements: tuple[Placement, ...]
     """Devices and cores, one per replica."""
+    max_queue_s: float | None = None
+    """Longest time of a replica in a scheduler's queue; None without a limit."""
 
 
 class RunSession:
     """The right to work on a run, with what its stages need. A context manager: leaving it records how it ended."""
 
-    def __init__(self, run: RunDirectory, lock: RunLock, plan: Plan, state: RunState) -> None:
-        """Take over a locked run folder; the plan is already in it."""
+    def __init__(self, run: RunDirectory, ownership: RunOwnership, plan: Plan, state: RunState) -> None:
+        """Take over a run folder that this process owns; the plan is already in it."""
         self.run = run
         self.plan = plan
         self.specs: tuple[WorkerSpec, ...] = ()
@@ -59,7 +67,10 @@ class RunSession:
         self.launcher: Launcher = LocalLauncher()
         self.settings: ReplicaSettings | None = None
         self.stopping = threading.Event()
-        self._lock = lock
+        self._submission = threading.Lock()
+        self._jobs: dict[int, str] | MilepostError | None = None
+        self._ownership = ownership
+        ownership.call_on_loss(self.stopping.set)
         self._state = state
         self._started = time.monotonic()
 
@@ -94,6 +105,8 @@ class RunSession:
             StoreError: the run folder cannot be written.
         """
         self.settings = settings
+        self.launcher = make_launcher(config, self.run)
+        self.launcher.end_earlier_jobs()
         self.begin_attempt(
             config, num_replicas=len(settings.placements), batch_size=settings.batch_size, provenance=provenance
         )
@@ -125,6 +138,22 @@ class RunSession:
         write_text_atomically(self.run.config_path, config_to_yaml(config))
         self._name_differences(attempt)
         self._update(status=RunStatus.RUNNING, error=None, attempts=(*self._state.attempts, attempt))
+
+    def job_of(self, replica: int, submit: Callable[[], Sequence[str]]) -> str:
+        """Return the job of a replica. The first call submits those of all replicas, in the order of `specs`.
+
+        Raises:
+            SetupError, TransientError: they cannot be submitted; every replica is told the same.
+        """
+        with self._submission:
+            if self._jobs is None:
+                try:
+                    self._jobs = dict(zip((spec.replica for spec in self.specs), submit(), strict=True))
+                except MilepostError as exc:
+                    self._jobs = exc
+            if isinstance(self._jobs, MilepostError):
+                raise self._jobs
+            return self._jobs[replica]
 
     def record_results(self, results: Sequence[WorkerResult]) -> None:
         """Keep what the workers saw of their engines."""
@@ -163,18 +192,19 @@ class RunSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let the run go; what was not completed stays resumable."""
+        self.launcher.close()
         try:
             if self._state.status is RunStatus.RUNNING:
                 # KeyboardInterrupt and its like say nothing about the run
                 is_failure = isinstance(error, Exception)
                 self._end(RunStatus.FAILED, f"{type(error).__name__}: {error}" if is_failure else "interrupted")
-        except StoreError:
+        except (StoreError, WorkerError):
             if error is None:
                 raise
             # what ended the run is what its user needs to know; "running" without an owner is resumable as well
             logger.warning("%s cannot be written", self.run.path / "run.json")
         finally:
-            self._lock.release()
+            self._ownership.release()
 
     def _name_differences(self, attempt: Attempt) -> None:
         """Say what this attempt changes against the one before: the run will mix samples of both."""
@@ -199,6 +229,8 @@ class RunSession:
         self._update(status=status, error=error, finished_at=finished_at, attempts=(*attempts[:-1], *last))
 
     def _update(self, **changes: object) -> None:
+        if self._ownership.is_lost:
+            raise WorkerError(f"another controller has taken {self.run.path} over, as this one seemed dead to it")
         self._state = self._state.model_copy(update=changes)
         self.run.write_state(self._state)
 
@@ -236,7 +268,8 @@ class RunSession:
             prompts_path=self.run.prompts_path,
             work_path=folder / "work.parquet",
             output_dir=folder,
-            num_threads=None if placement.num_gpus else placement.num_cpus,
+            num_threads=placement.num_cpus if settings.device == "cpu" else None,
+            owner_beat_path=None if self.launcher.ends_with_controller else self._ownership.beat_path,
             keeps_completion_ids=config.reward_function is not None,
         )
 
@@ -244,7 +277,7 @@ class RunSession:
 def open_session(
     config: EvaluationConfig, plan: Plan, prompts: pa.Table, *, global_step: int | None, now: datetime
 ) -> RunSession:
-    """Return the unfinished run of this plan, else a new one, locked for this process.
+    """Return the unfinished run of this plan, else a new one, owned by this process.
 
     `prompts` is PROMPT_SCHEMA, refused items included.
 
@@ -254,13 +287,13 @@ def open_session(
     fileroot = Path(config.cluster.fileroot).expanduser().absolute()
     found = find_resumable(fileroot, plan.plan_key, config.experiment_name, config.trial_name)
     if found is not None:
-        run, lock = found
-        session = RunSession(run, lock, plan, run.read_state())
+        run, ownership = found
+        session = RunSession(run, ownership, plan, run.read_state())
         with session.failure_recorded():
             # the prompts are those of the plan; the grader beside them follows the configuration of this attempt
             write_table_atomically(run.prompts_path, prompts)
         return session
-    run, lock = create_run(fileroot, plan.plan_key, now)
+    run, ownership = create_run(fileroot, plan.plan_key, now)
     write_table_atomically(run.prompts_path, prompts)
     write_text_atomically(run.plan_path, plan.model_dump_json() + "\n")
     state = RunState(
@@ -274,4 +307,13 @@ def open_session(
         started_at=now,
     )
     run.write_state(state)
-    return RunSession(run, lock, plan, state)
+    return RunSession(run, ownership, plan, state)
+
+
+def make_launcher(config: EvaluationConfig, run: RunDirectory) -> Launcher:
+    """Return what starts the replicas of a run, as `scheduler.type` says."""
+    if config.scheduler.type == "slurm":
+        return SlurmLauncher(
+            CliClient(), config.scheduler.slurm, run_key=str(run.path.resolve()), folder=run.slurm_path
+        )
+    return LocalLauncher()

@@ -17,7 +17,7 @@ from tasks.inference.layout import lay_out_replicas
 from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
 from tasks.inference.planning import PlanSettings, default_batch_size, make_plan
 from tasks.inference.session import ReplicaSettings, RunSession, open_session
-from tasks.inference.supervision import ReplicaLaunch, run_replica
+from tasks.inference.supervision import ReplicaLaunch, launch_spec, run_replica
 from tasks.validation_set.loading import ValidationSet
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,9 @@ def plan_run(
         model_path=checkpoint.folder,
         batch_size=batch_size or default_batch_size(config.engine_name, on_gpu=device == "cuda"),
         engine_python=engine_python,
+        device=device,
         placements=placements,
+        max_queue_s=config.scheduler.slurm.max_queue_s,
     )
     session = open_session(
         config, plan, validation_set.prompts.table, global_step=checkpoint.report.global_step, now=now
@@ -89,22 +91,33 @@ def run_session_replica(
     Raises:
         MilepostError: as tasks.inference.supervision.run_replica.
     """
-    if session.settings is None:
-        raise WorkerError("the session has no attempt; start one before its replicas")
-    launch = ReplicaLaunch(
-        engine_python=session.settings.engine_python,
-        placement=session.settings.placements[spec.replica],
-        log_path=session.run.log_path(spec.attempt, spec.replica),
-        setup_timeout_s=setup_timeout_s,
-        stopping=session.stopping,
-    )
+
+    def submit() -> list[str]:
+        launches = [(each, _launch(each, session, setup_timeout_s)) for each in session.specs]
+        return session.launcher.submit([launch_spec(each, session.launcher, launch) for each, launch in launches])
+
     try:
-        return run_replica(spec, session.launcher, launch, on_progress=on_progress)
+        job_id = session.job_of(spec.replica, submit)
+        launch = _launch(spec, session, setup_timeout_s)
+        return run_replica(spec, session.launcher, launch, on_progress=on_progress, job_id=job_id)
     except MilepostError as exc:
         if len(session.specs) > 1 and not session.stopping.is_set():
             # said at once: the other replicas go on, as what they finish is kept for the resumed run
             logger.warning("%s", exc)
         raise
+
+
+def _launch(spec: WorkerSpec, session: RunSession, setup_timeout_s: float) -> ReplicaLaunch:
+    if session.settings is None:
+        raise WorkerError("the session has no attempt; start one before its replicas")
+    return ReplicaLaunch(
+        engine_python=session.settings.engine_python,
+        placement=session.settings.placements[spec.replica],
+        log_path=session.run.log_path(spec.attempt, spec.replica),
+        setup_timeout_s=setup_timeout_s,
+        max_queue_s=session.settings.max_queue_s,
+        stopping=session.stopping,
+    )
 
 
 def merge_run(session: RunSession) -> MergeCertificate:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from infra.launchers.base import JobState, JobStatus, Launcher, LaunchSpec, Placement
-from schemas.errors import EngineError, EngineOutOfMemoryError, StoreError, WorkerError
+from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
+from schemas.errors import EngineError, EngineOutOfMemoryError, SetupError, StoreError, TransientError, WorkerError
 from schemas.inference import WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
@@ -23,6 +23,7 @@ from tasks.inference.worker_files import EXIT_CODES, read_heartbeat, read_result
 _LOG_TAIL_LINES: Final = 15
 _LOG_TAIL_BYTES: Final = 16_384
 _PACKAGES: Final = ("schemas", "infra", "tasks")
+_MORE_MEMORY: Final = ", or raise scheduler.slurm.memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,9 @@ class ReplicaLaunch:
     log_path: Path
     """The worker's stdout and stderr."""
     setup_timeout_s: float
-    """Longest time from launch to the first request."""
+    """Longest time from the start of its process to the first request."""
+    max_queue_s: float | None = None
+    """Longest time in a scheduler's queue before that; None without a limit."""
     poll_interval_s: float = 0.2
     """Time between looks at the worker's files."""
     stopping: threading.Event | None = None
@@ -49,38 +52,49 @@ def run_replica(
     launch: ReplicaLaunch,
     *,
     on_progress: Callable[[ReplicaProgress], None] | None = None,
+    job_id: str | None = None,
 ) -> WorkerResult:
     """Run a worker to its end and return its result, outcome `completed`.
 
-    `on_progress` is called in this thread for every new heartbeat.
+    `on_progress` is called in this thread for every new heartbeat, and for every new reason to wait in a queue.
+    `job_id` is that of a job which was submitted already.
 
     Raises:
         EngineOutOfMemoryError: the engine ran out of memory.
         EngineError: the engine or the worker failed otherwise.
+        TransientError: the scheduler ended it for its time limit, for another job or because a node failed.
         WorkerError: the worker was killed, cancelled or told to stop, or was not ready in time.
         StoreError: its folder cannot be written.
         SetupError: it cannot be started.
     """
-    spec_path = write_spec(spec)
-    launch.log_path.parent.mkdir(parents=True, exist_ok=True)
-    # -P: neither the current folder nor the script's is searched for modules
-    worker = (str(launch.engine_python), "-P", "-m", "tasks.inference.worker", str(spec_path), "--stop-on-stdin-eof")
-    job_id = launcher.submit(
-        LaunchSpec(
-            key=f"{spec.run_id}/attempt-{spec.attempt}/replica-{spec.replica}",
-            argv=worker,
-            cwd=spec.output_dir,
-            log_path=launch.log_path,
-            placement=launch.placement,
-            env={"PYTHONPATH": str(_import_root(spec.output_dir)), "PYTHONUNBUFFERED": "1"},
-        )
-    )
+    if job_id is None:
+        (job_id,) = launcher.submit([launch_spec(spec, launcher, launch)])
     try:
         status = _watch(spec, launcher, job_id, launch, on_progress)
     except BaseException:
         launcher.cancel(job_id)
         raise
     return _conclude(spec, status, launch)
+
+
+def launch_spec(spec: WorkerSpec, launcher: Launcher, launch: ReplicaLaunch) -> LaunchSpec:
+    """Write what the worker is told and return how it is started.
+
+    Raises:
+        StoreError: its folder cannot be written.
+    """
+    spec_path = write_spec(spec)
+    launch.log_path.parent.mkdir(parents=True, exist_ok=True)
+    # -P: neither the current folder nor the script's is searched for modules
+    worker = (str(launch.engine_python), "-P", "-m", "tasks.inference.worker", str(spec_path))
+    return LaunchSpec(
+        key=f"{spec.run_id}/attempt-{spec.attempt}/replica-{spec.replica}",
+        argv=(*worker, "--stop-on-stdin-eof") if launcher.ends_with_controller else worker,
+        cwd=spec.output_dir,
+        log_path=launch.log_path,
+        placement=launch.placement,
+        env={"PYTHONPATH": str(_import_root(spec.output_dir)), "PYTHONUNBUFFERED": "1"},
+    )
 
 
 def _watch(
@@ -94,9 +108,16 @@ def _watch(
     meter = ProgressMeter(spec.replica)
     last_time = 0.0
     is_ready = False
-    submitted = time.monotonic()
+    waits_for = ""
+    submitted = started = time.monotonic()
     while True:
         status = launcher.wait(job_id, timeout_s=launch.poll_interval_s)
+        if status.state is JobState.PENDING:
+            started = time.monotonic()  # time in the queue is no start-up time
+            _check_queue(spec, launch, status, started - submitted)
+            if on_progress is not None and status.detail != waits_for:
+                waits_for = status.detail
+                on_progress(meter.wait_in_queue(waits_for))
         if launch.stopping is not None and launch.stopping.is_set() and not status.state.is_terminal:
             raise WorkerError(f"replica {spec.replica} was stopped because the run ended; the same command goes on")
         heartbeat = read_heartbeat(spec.output_dir)
@@ -107,12 +128,20 @@ def _watch(
                 on_progress(meter.read(heartbeat))
         if status.state.is_terminal:
             return status
-        if not is_ready and time.monotonic() - submitted > launch.setup_timeout_s:
+        if not is_ready and time.monotonic() - started > launch.setup_timeout_s:
             doing = "nothing yet" if heartbeat is None else heartbeat.phase.value
             raise WorkerError(
                 f"replica {spec.replica} was not ready {launch.setup_timeout_s:g} s after its launch (it was {doing}); "
                 f"raise rollout.setup_timeout or see {launch.log_path}:\n{log_tail(launch.log_path)}"
             )
+
+
+def _check_queue(spec: WorkerSpec, launch: ReplicaLaunch, status: JobStatus, waited_s: float) -> None:
+    if launch.max_queue_s is not None and waited_s > launch.max_queue_s:
+        raise WorkerError(
+            f"replica {spec.replica} waited {waited_s:.0f} s in the queue ({status.detail}), the limit being "
+            f"{launch.max_queue_s:g}: raise scheduler.slurm.max_queue_s, or ask for less; the same command goes on"
+        )
 
 
 def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> WorkerResult:
@@ -123,28 +152,40 @@ def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> Wor
     who, log = f"replica {spec.replica}", f"see {launch.log_path}"
     if outcome is WorkerOutcome.COMPLETED and result is not None:
         return result
+    if status.cause is EndCause.REFUSED:
+        raise SetupError(f"{who} will never be started: {status.detail}; change what scheduler.slurm asks for")
+    if status.cause in (EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE):
+        advice = "raise scheduler.slurm.time or " if status.cause is EndCause.TIME_LIMIT else ""
+        raise TransientError(
+            f"{who} was ended by the scheduler: {status.detail}; {advice}run the same command to go on"
+        )
     if outcome is WorkerOutcome.OUT_OF_MEMORY:
         ratio = "default" if spec.engine.memory_ratio is None else f"{spec.engine.memory_ratio:g}"
         raise EngineOutOfMemoryError(
             f"{who} ran out of memory at batch size {spec.engine.batch_size}, max_new_tokens "
             f"{spec.sampling.max_new_tokens}, memory_ratio {ratio}: lower rollout.max_concurrent_rollouts or "
-            f"gconfig.max_new_tokens; {log}. {message}"
+            f"gconfig.max_new_tokens{_MORE_MEMORY if status.detail else ''}; {log}. {message or status.detail}"
         )
     if outcome is WorkerOutcome.FAILED and result is not None:
         raise EngineError(f"{who} failed: {message}; {log}")
-    if outcome is WorkerOutcome.CANCELLED:
+    if outcome is WorkerOutcome.CANCELLED or status.cause is EndCause.USER:
+        message = status.detail or message
         raise WorkerError(f"{who} was cancelled ({message or 'no reason left'}); run the same command to go on; {log}")
     raise WorkerError(f"{who} {_describe_end(status)} without a result; {log}:\n{log_tail(launch.log_path)}")
 
 
 def _outcome(status: JobStatus) -> WorkerOutcome:
     """Return what the end of a process that left no result means."""
+    if status.cause is EndCause.OUT_OF_MEMORY:
+        return WorkerOutcome.OUT_OF_MEMORY
     if status.state is JobState.KILLED:
         return WorkerOutcome.KILLED
     return next((outcome for outcome, code in EXIT_CODES.items() if code == status.exit_code), WorkerOutcome.FAILED)
 
 
 def _describe_end(status: JobStatus) -> str:
+    if status.signal is None and status.exit_code is None:
+        return f"ended ({status.detail})"
     if status.signal is None:
         return f"ended with exit code {status.exit_code}"
     name = signal.Signals(status.signal).name

@@ -97,6 +97,14 @@ def call_when_asked_to_stop(stop: Callable[[str], None], *, with_controller: boo
         _start(lambda: _stop_when_orphaned(parent, interval_s, stop), "controller-process")
 
 
+def call_when_silent(path: Path, stop: Callable[[str], None], *, silence_s: float, interval_s: float) -> None:
+    """Call `stop(reason)` from a thread of its own once the file at `path` has stood still for `silence_s`.
+
+    What cannot be read stands still too: a worker without the run's folder cannot finish anything.
+    """
+    _start(lambda: _stop_when_silent(path, silence_s, interval_s, stop), "run-owner")
+
+
 def end_children() -> None:
     """Kill the processes that the engine started: they must not outlive their worker."""
     import psutil
@@ -132,3 +140,14 @@ def _stop_when_orphaned(parent: int, interval_s: float, stop: Callable[[str], No
     while os.getppid() == parent:
         time.sleep(interval_s)
     stop("the controller is gone: this process has another parent")
+
+
+def _stop_when_silent(path: Path, silence_s: float, interval_s: float, stop: Callable[[str], None]) -> None:
+    last, changed = b"", time.monotonic()
+    while time.monotonic() - changed < silence_s:
+        time.sleep(interval_s)
+        with suppress(OSError):
+            beat = path.read_bytes()
+            if beat != last:
+                last, changed = beat, time.monotonic()
+    stop(f"the controller is gone: {path} has not changed for {silence_s:g} s")

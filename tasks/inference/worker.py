@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError, open_engine
 from infra.checkpoints.weight_sample import sample_weights
+from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError, open_engine
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.errors import EngineOutOfMemoryError, MilepostError, WorkerError
 from schemas.identity import prompt_hash, sample_seed
@@ -28,7 +28,13 @@ from schemas.states import WorkerOutcome, WorkerPhase
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA, conform
 from tasks.inference.canaries import answer_canaries
 from tasks.inference.journal import JournalWriter
-from tasks.inference.vital_signs import HeartbeatThread, WorkerProgress, call_when_asked_to_stop, end_children
+from tasks.inference.vital_signs import (
+    HeartbeatThread,
+    WorkerProgress,
+    call_when_asked_to_stop,
+    call_when_silent,
+    end_children,
+)
 from tasks.inference.worker_files import EXIT_CODES, read_spec, write_facts, write_result
 
 _QUEUE_FACTOR: Final = 2
@@ -220,6 +226,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     call_when_asked_to_stop(
         worker.abandon, with_controller=options.stop_on_stdin_eof, interval_s=spec.heartbeat_interval_s
     )
+    if spec.owner_beat_path is not None:
+        call_when_silent(
+            spec.owner_beat_path,
+            worker.abandon,
+            silence_s=spec.owner_silence_s,
+            interval_s=spec.heartbeat_interval_s,
+        )
     heartbeat = HeartbeatThread(spec.output_dir, worker.progress, spec.heartbeat_interval_s, worker.journal.sync)
     heartbeat.start()
     result = worker.run()

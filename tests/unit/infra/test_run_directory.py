@@ -1,14 +1,12 @@
 """A run has one owner, and only its own unfinished run is continued."""
 
-import subprocess
-import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from infra.run_directory import RunDirectory, RunLock, create_run, find_resumable, list_runs
+from infra.run_directory import RunDirectory, create_run, find_resumable, list_runs
+from infra.run_ownership import RunOwnership
 from schemas.errors import StoreError
 from schemas.run import RunState
 from schemas.states import RunStatus
@@ -58,28 +56,7 @@ def test_a_finished_run_or_another_plan_is_left_alone(tmp_path: Path, status: Ru
     finish(run, status, key=key, trial=trial)
     lock.release()
     assert find_resumable(tmp_path, KEY, "e", "t") is None
-    assert RunLock.acquire(run) is not None
-
-
-def test_the_kernel_frees_the_run_of_a_killed_controller(tmp_path: Path) -> None:
-    run, lock = create_run(tmp_path, KEY, NOW)
-    finish(run, RunStatus.RUNNING)
-    lock.release()
-    code = (
-        "import sys, time; from pathlib import Path; from infra.run_directory import RunDirectory, RunLock\n"
-        "lock = RunLock.acquire(RunDirectory(path=Path(sys.argv[1]))); print('held', flush=True); time.sleep(60)"
-    )
-    root = Path(__file__).parents[3]
-    with subprocess.Popen([sys.executable, "-c", code, str(run.path)], cwd=root, stdout=subprocess.PIPE) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"held\n"
-        assert find_resumable(tmp_path, KEY, "e", "t") is None
-        owner.kill()
-        owner.wait()
-    deadline = time.monotonic() + 5
-    while (found := find_resumable(tmp_path, KEY, "e", "t")) is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert found is not None
+    assert RunOwnership.acquire(run.path) is not None
 
 
 def test_a_folder_without_state_is_no_run(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""What only processes of this machine promise: their input ends with their launcher."""
+"""Processes of this machine keep the contract, and their input ends with their launcher."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,7 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from infra.launchers.base import JobState, Launcher, Placement
 from infra.launchers.environment import clean_environment
+from infra.launchers.local import LocalLauncher
+from tests.unit.infra.launchers.contract import LauncherContract, Submit
 
 LAUNCHER = """
 import sys, time
@@ -16,10 +22,27 @@ from infra.launchers.base import LaunchSpec, Placement
 from infra.launchers.local import LocalLauncher
 folder = Path(sys.argv[1])
 code = "import sys, pathlib; pathlib.Path('up').write_text('x'); sys.stdin.read(); pathlib.Path('over').write_text('x')"
-LocalLauncher().submit(LaunchSpec(key="job", argv=(sys.executable, "-c", code), cwd=folder, log_path=folder / "log",
-                                  placement=Placement(num_gpus=0, num_cpus=1)))
+LocalLauncher().submit([LaunchSpec(key="job", argv=(sys.executable, "-c", code), cwd=folder, log_path=folder / "log",
+                                   placement=Placement(num_gpus=0, num_cpus=1))])
 time.sleep(60)
 """
+
+
+class TestLocalLauncher(LauncherContract):
+    @pytest.fixture
+    def launcher(self) -> Launcher:
+        return LocalLauncher(grace_s=1.0)
+
+    def test_a_job_gets_its_share_of_the_machine(self, launcher: Launcher, submit: Submit, tmp_path: Path) -> None:
+        core = max(os.sched_getaffinity(0))
+        code = (
+            "import json, os\n"
+            "print(json.dumps([sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'],"
+            " os.environ['CUDA_VISIBLE_DEVICES']]))"
+        )
+        share = Placement(num_gpus=2, num_cpus=1, gpu_ids=("1", "3"), cpu_ids=(core,))
+        assert launcher.wait(submit(code, placement=share), timeout_s=60.0).state is JobState.SUCCEEDED
+        assert json.loads((tmp_path / "log.txt").read_text()) == [[core], "1", "1,3"]
 
 
 def test_a_job_reads_the_end_of_its_input_when_its_launcher_is_killed(tmp_path: Path) -> None:

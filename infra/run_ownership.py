@@ -1,0 +1,169 @@
+"""The right to change a run: at most one process has it, on one machine or on several that share a file system.
+
+    owners/0001.json    who took the run up first; 0002.json who took it over, and so on: the highest number owns it
+    owners/0001.beat    changed by the owner every two seconds while it lives
+    owners/0001.over    the owner has let go
+
+A number is taken by a hard link, which a file system grants to one process only. File locks are not used, as network
+file systems pretend to have them; nor are clocks of two machines compared: a beat that stands still for a minute, by
+the clock of whoever looks, is that of a dead owner. A dead owner on this machine is known at once.
+"""
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from pydantic import ValidationError
+
+from infra.processes import identify_process, is_alive
+from schemas.errors import StoreError
+from schemas.processes import ProcessIdentity
+
+BEAT_INTERVAL_S: Final = 2.0
+OWNER_SILENCE_S: Final = 60.0
+"""Thirty beats: longer than the pauses of a busy machine or of a network file system that fails over."""
+_LOOK_S: Final = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class RunOwnership:
+    """What the owner of a run holds; it beats until it lets go or finds that another one has taken over."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        """Take over what `acquire` has won."""
+        self._folder = folder
+        self._number = number
+        self._beats = 0
+        self._stopping = threading.Event()
+        self._is_lost = False
+        self._on_loss: Callable[[], None] = lambda: None
+        self._beat()
+        self._thread = threading.Thread(target=self._run, name="run-owner", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def acquire(cls, run_folder: Path, *, silence_s: float = OWNER_SILENCE_S) -> Self | None:
+        """Return the ownership, or None when a living process has it.
+
+        Waits up to `silence_s` where the last owner is on another machine and seems dead.
+
+        Raises:
+            StoreError: the run's folder cannot be written or holds an owner that cannot be read.
+        """
+        folder = run_folder / "owners"
+        try:
+            folder.mkdir(exist_ok=True)
+            last = max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
+            if last and _is_owned(folder, last, silence_s):
+                return None
+            return cls(folder, last + 1) if _claim(folder, last + 1) else None
+        except OSError as exc:
+            raise StoreError(
+                f"{folder} cannot be written ({exc.strerror or exc}); point cluster.fileroot at a folder that can"
+            ) from exc
+
+    @property
+    def beat_path(self) -> Path:
+        """The file that changes while the owner lives."""
+        return _beat_path(self._folder, self._number)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process has taken the run over, as this one seemed dead."""
+        return self._is_lost
+
+    def call_on_loss(self, action: Callable[[], None]) -> None:
+        """Have `action` called, in another thread, when the run is taken over by another process."""
+        self._on_loss = action
+
+    def release(self) -> None:
+        """Let go; the numbers stay, as removing them would race with the next owner."""
+        self._stopping.set()
+        self._thread.join()
+        with suppress(OSError):  # unsaid, the end of this process says it
+            _over_path(self._folder, self._number).touch()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(BEAT_INTERVAL_S):
+            with suppress(OSError):  # a full disk or a network that is away: the silence tells
+                if _owner_path(self._folder, self._number + 1).exists():
+                    self._is_lost = True
+                    self._on_loss()
+                    return
+                self._beat()
+
+    def _beat(self) -> None:
+        # in place: opening a file asks a network file system anew, a name that is replaced may come from a cache
+        self._beats += 1
+        self.beat_path.write_text(f"{self._beats}\n", "ascii")
+
+
+def _is_owned(folder: Path, number: int, silence_s: float) -> bool:
+    """Whether the owner of that number lives and has not let go."""
+    if _over_path(folder, number).exists():
+        return False
+    path = _owner_path(folder, number)
+    try:
+        owner = ProcessIdentity.model_validate_json(path.read_bytes())
+    except ValidationError as exc:
+        raise StoreError(f"{path} does not name the owner of the run: {exc}; remove it to take the run over") from exc
+    alive = is_alive(owner)
+    if alive is not None:
+        return alive
+    logger.info("%s is owned by process %d of %s: waiting for a sign of life", folder.parent, owner.pid, owner.host)
+    return _beats_on(folder, number, silence_s)
+
+
+def _beats_on(folder: Path, number: int, silence_s: float) -> bool:
+    """Watch a beat until it changes or has stood still for `silence_s`."""
+    deadline = time.monotonic() + silence_s
+    first = _read_beat(folder, number)
+    while time.monotonic() < deadline:
+        time.sleep(min(_LOOK_S, silence_s))
+        if _over_path(folder, number).exists():
+            return False
+        if _read_beat(folder, number) != first:
+            return True
+    return False
+
+
+def _claim(folder: Path, number: int) -> bool:
+    """Make this process the owner with that number; False when another one was quicker."""
+    me = identify_process(os.getpid())
+    if me is None:
+        raise StoreError("/proc does not tell of this process; Milepost needs it to own a run")
+    temporary = folder / f".{secrets.token_hex(8)}.tmp"
+    temporary.write_text(me.model_dump_json() + "\n", "utf-8")
+    try:
+        os.link(temporary, _owner_path(folder, number))
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _read_beat(folder: Path, number: int) -> bytes:
+    try:
+        return _beat_path(folder, number).read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _owner_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:04d}.json"
+
+
+def _beat_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:04d}.beat"
+
+
+def _over_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:04d}.over"

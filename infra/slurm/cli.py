@@ -1,0 +1,192 @@
+"""`SlurmClient` by Slurm's commands: they match the cluster by themselves, whatever its version.
+
+Their JSON is not used: in 22.05 it names FAILED jobs a success and gives raw wait statuses.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from infra.launchers.environment import clean_environment
+from infra.slurm.client import JobEnd, JobRecord, NodeRecord, StepEnd
+from schemas.errors import SetupError, TransientError
+from schemas.slurm import SlurmJobState, parse_time_limit
+
+_TIMEOUT_S: Final = 60.0
+"""A command waits about 10 s for a controller that does not answer."""
+_JOB_LINE: Final = re.compile(r"(\d+)\|(\d+)\|([^|]*)\|([^|]*)\|(.*)")
+_FIELD: Final = re.compile(r"(\w+)=(\S*)")
+_GPU: Final = re.compile(r"(?:^|,)gpu:(?:[^:,(]+:)?(\d+)")
+_NO_ANSWER: Final = re.compile(
+    r"unable to contact slurm controller|socket timed out|connection (?:refused|reset|timed out)|connect failure|"
+    r"temporarily unable|zero bytes|standby mode|unexpected message received|transport endpoint|communication",
+    re.IGNORECASE,
+)
+"""What Slurm says when it may work the next time."""
+_HINTS: Final = {
+    "invalid partition": "scheduler.slurm.partition must be one of those that `sinfo` lists",
+    "invalid account": "scheduler.slurm.account must be one of those that `sacctmgr show assoc user=$USER` lists",
+    "invalid qos": "scheduler.slurm.qos must be one of those that `sacctmgr show qos` lists",
+    "time limit": "lower scheduler.slurm.time to what `sinfo -o '%P %l'` allows",
+    "node configuration is not available": "no node has that many GPUs, cores or that much memory: lower t and p in "
+    "rollout.backend, scheduler.slurm.cpus_per_replica or scheduler.slurm.memory",
+    "reservation": "scheduler.slurm.reservation must be one of those that `scontrol show reservation` lists",
+    "feature": "scheduler.slurm.constraint must name features that `sinfo -o '%f'` lists",
+    "violates accounting": "ask for fewer replicas (d in rollout.backend), or another account or qos",
+}
+
+
+class CliClient:
+    """`infra.slurm.client.SlurmClient` by sbatch, squeue, scontrol, sacct, scancel and sinfo."""
+
+    def __init__(self) -> None:
+        """Remember which cluster this process talks with."""
+        self._env = clean_environment(os.environ) | cluster_environment()
+
+    def submit(self, script: Path, options: Sequence[str], env: Mapping[str, str]) -> str:
+        """Submit an array and return its number.
+
+        Raises:
+            SetupError: Slurm refuses it, with its words and what to change.
+            TransientError: Slurm did not answer.
+        """
+        command = ["sbatch", "--parsable", "--export=ALL", *options, os.fspath(script)]
+        try:
+            answer = _run(command, dict(env))
+        except _RefusedError as exc:
+            said = str(exc)
+            hint = next((hint for words, hint in _HINTS.items() if words in said.lower()), f"the script is {script}")
+            raise SetupError(f"sbatch refused the job: {said}; {hint}") from exc
+        return answer.strip().partition(";")[0]
+
+    def jobs(self, name: str) -> list[JobRecord]:
+        """Return this user's jobs of that name, ended ones too, from one squeue."""
+        # -r: one line per element; the comment last, as it may hold the separator
+        command = ["squeue", "-h", "-r", "--me", "-t", "all", f"--name={name}", "-o", "%F|%K|%T|%r|%k"]
+        return [
+            JobRecord(
+                job_id=f"{match[1]}_{match[2]}",
+                state=SlurmJobState.parse(match[3]),
+                reason=match[4],
+                comment=match[5],
+            )
+            for line in self._ask(command).splitlines()
+            if (match := _JOB_LINE.fullmatch(line))
+        ]
+
+    def end_of(self, job_id: str) -> JobEnd | None:
+        """Return how a job ended: from the controller, else from the accounting where there is one."""
+        return self._end_by_scontrol(job_id) or self._end_by_sacct(job_id)
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """Ask for the end of jobs by one scancel."""
+        if job_ids:
+            self._ask(["scancel", "-Q", *job_ids])
+
+    def nodes(self) -> list[NodeRecord]:
+        """Return every node once for each of its partitions, from one sinfo."""
+        listing = self._ask(["sinfo", "-h", "-N", "-o", "%N|%P|%a|%l|%c|%G|%T"])
+        return [_node(*line.split("|", 6)) for line in listing.splitlines() if line.count("|") >= 6]
+
+    def _end_by_scontrol(self, job_id: str) -> JobEnd | None:
+        try:
+            answer = _run(["scontrol", "-o", "show", "job", job_id], self._env)
+        except _RefusedError:
+            return None  # not remembered any more
+        fields = dict(_FIELD.findall(answer.partition(" JobState=")[2].join(("JobState=", ""))))
+        state = SlurmJobState.parse(fields.get("JobState", ""))
+        if not state.is_terminal:
+            return None
+        return JobEnd(job=_step(state, fields.get("ExitCode", "")), reason=fields.get("Reason", ""))
+
+    def _end_by_sacct(self, job_id: str) -> JobEnd | None:
+        try:
+            answer = _run(["sacct", "-n", "-P", "-D", "-j", job_id, "-o", "JobID,State,ExitCode"], self._env)
+        except (_RefusedError, TransientError):
+            return None  # a cluster without accounting
+        job: StepEnd | None = None
+        steps: list[StepEnd] = []
+        for line in answer.splitlines():
+            name, state, exit_code = (*line.split("|", 2), "", "")[:3]
+            end = _step(SlurmJobState.parse(state), exit_code)
+            if name == job_id:
+                job = end  # the last row is the newest
+            elif name.startswith(f"{job_id}."):
+                steps.append(end)
+        return None if job is None or not job.state.is_terminal else JobEnd(job=job, steps=tuple(steps))
+
+    def _ask(self, command: Sequence[str]) -> str:
+        try:
+            return _run(command, self._env)
+        except _RefusedError as exc:
+            raise TransientError(f"{command[0]} failed: {exc}") from exc
+
+
+class _RefusedError(Exception):
+    """A command ended with an error that is an answer."""
+
+
+def cluster_environment() -> dict[str, str]:
+    """Return the variable that says which cluster Slurm's commands talk with, where it is set."""
+    return {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+
+
+def _run(command: Sequence[str], env: Mapping[str, str]) -> str:
+    """Return what a command says.
+
+    Raises:
+        _RefusedError: it says no.
+        TransientError: Slurm did not answer.
+        SetupError: it is not installed.
+    """
+    try:
+        result = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except FileNotFoundError as exc:
+        raise SetupError(
+            f"{command[0]} is not installed here: run on a login node of the cluster, or try the Slurm path with "
+            "`milepost devcluster up`; scheduler.type=local needs no Slurm"
+        ) from exc
+    except subprocess.TimeoutExpired as exc:
+        raise TransientError(f"{command[0]} did not answer within {_TIMEOUT_S:g} s") from exc
+    if result.returncode == 0:
+        return result.stdout
+    said = " ".join(result.stderr.split()) or f"exit code {result.returncode}"
+    if _NO_ANSWER.search(said):
+        raise TransientError(f"{command[0]}: Slurm does not answer ({said})")
+    raise _RefusedError(said)
+
+
+def _step(state: SlurmJobState, exit_code: str) -> StepEnd:
+    code, _, signal = exit_code.partition(":")
+    return StepEnd(state=state, exit_code=_number(code), signal=_number(signal))
+
+
+def _node(*fields: str) -> NodeRecord:
+    node, partition, available, limit, cpus, gres, state = fields
+    return NodeRecord(
+        node=node,
+        partition=partition.rstrip("*"),
+        is_default=partition.endswith("*"),
+        partition_is_up=available == "up",
+        time_limit_s=_time_limit(limit),
+        num_cpus=_number(cpus),
+        num_gpus=sum(int(count) for count in _GPU.findall(gres)),
+        state=state,
+    )
+
+
+def _time_limit(text: str) -> int | None:
+    try:
+        return parse_time_limit(text)
+    except ValueError:
+        return None  # n/a
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,93 @@
+"""What a cluster offers to the replicas of a run, and what it cannot give them: said before anything is submitted."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from infra.launchers.base import Placement
+from infra.slurm.client import NodeRecord, SlurmClient
+from schemas.errors import ConfigError, SetupError, TransientError
+from schemas.slurm import SlurmConfig, parse_time_limit
+
+_AWAY: Final = ("down", "drain", "fail", "inval", "unknown", "maint")
+
+
+def plan_slurm_placement(
+    client: SlurmClient, config: SlurmConfig, *, num_replicas: int, gpus_per_replica: int, needs_gpus: bool
+) -> tuple[Placement, ...]:
+    """Return what each replica's job asks for, after a look at the partition.
+
+    Where the engine does not need GPUs and the partition has none, none are asked for.
+
+    Raises:
+        SetupError: Slurm is not installed or does not answer, or no node can take a replica.
+        ConfigError: the partition does not exist, or its time limit is lower than the one asked for.
+    """
+    try:
+        nodes = client.nodes()
+    except TransientError as exc:
+        raise SetupError(f"the cluster does not answer: {exc}; try `sinfo`, and again once it does") from exc
+    members = _members(nodes, config.partition)
+    _check_time(members, config)
+    if max(node.num_gpus for node in members) == 0 and not needs_gpus:
+        gpus_per_replica = 0
+    fitting = [node for node in members if node.num_gpus >= gpus_per_replica]
+    if not fitting:
+        most = max(node.num_gpus for node in members)
+        raise SetupError(
+            f"a replica needs {gpus_per_replica} GPUs (t x p) of one node, and the nodes of partition "
+            f"{members[0].partition} have at most {most}: lower t and p in rollout.backend, or choose another "
+            "scheduler.slurm.partition"
+        )
+    num_cpus = config.cpus_per_replica or min(_share_of_cores(node, gpus_per_replica) for node in fitting)
+    if num_cpus > (most := max(node.num_cpus for node in fitting)):
+        raise SetupError(
+            f"scheduler.slurm.cpus_per_replica is {num_cpus}, and the nodes of partition {members[0].partition} have "
+            f"at most {most} cores"
+        )
+    if not any(_is_there(node) for node in fitting):
+        states = ", ".join(sorted({node.state for node in fitting}))
+        raise SetupError(
+            f"no node of partition {members[0].partition} takes jobs now ({states}): `sinfo -R` says why; choose "
+            "another scheduler.slurm.partition, or wait"
+        )
+    return (Placement(num_gpus=gpus_per_replica, num_cpus=num_cpus),) * num_replicas
+
+
+def _members(nodes: Sequence[NodeRecord], wanted: str | None) -> list[NodeRecord]:
+    """Return the nodes of the partitions that jobs would go to."""
+    names = sorted({node.partition for node in nodes})
+    chosen = {node.partition for node in nodes if node.is_default} if wanted is None else set(wanted.split(","))
+    if not chosen:
+        raise ConfigError(
+            f"scheduler.slurm.partition is not set and the cluster has no default one: set one of {', '.join(names)}"
+        )
+    if unknown := sorted(chosen - set(names)):
+        raise ConfigError(
+            f"scheduler.slurm.partition is {wanted!r} and the cluster has no partition {unknown[0]!r}; it has: "
+            f"{', '.join(names) or 'none'}"
+        )
+    members = [node for node in nodes if node.partition in chosen]
+    if not any(node.partition_is_up for node in members):
+        raise SetupError(f"partition {', '.join(sorted(chosen))} takes no jobs now; it has been set down or inactive")
+    return members
+
+
+def _check_time(members: Sequence[NodeRecord], config: SlurmConfig) -> None:
+    limits = [node.time_limit_s for node in members]
+    if config.time is None or None in limits:
+        return
+    asked, longest = parse_time_limit(config.time), max(limit for limit in limits if limit is not None)
+    if asked is None or asked > longest:
+        raise ConfigError(
+            f"scheduler.slurm.time is {config.time}, and partition {members[0].partition} allows at most "
+            f"{longest // 3600}:{longest // 60 % 60:02d}:{longest % 60:02d}: lower it; a run that needs longer goes on "
+            "with the same command"
+        )
+
+
+def _share_of_cores(node: NodeRecord, num_gpus: int) -> int:
+    return max(1, node.num_cpus * num_gpus // node.num_gpus) if node.num_gpus else 1
+
+
+def _is_there(node: NodeRecord) -> bool:
+    return not any(word in node.state.lower() for word in _AWAY)

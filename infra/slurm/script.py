@@ -1,0 +1,125 @@
+"""The text of a batch script: a pure function of what is to run. Nothing that a user wrote is read by a shell.
+
+A job is one array whose elements are the replicas. The output of Slurm itself goes to another file than the replica's:
+`batch_options` names it, on the command line, where a path may hold anything.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from infra.launchers.base import LaunchSpec
+from infra.launchers.environment import SCHEDULER_PREFIXES
+from schemas.errors import ConfigError
+from schemas.slurm import SlurmConfig
+
+_SCRUB: Final = "unset -v " + " ".join(f"${{!{prefix}@}}" for prefix in SCHEDULER_PREFIXES) + '; exec "$@"'
+"""Run by the bash next to the replica, inside a container where there is one."""
+_BODY: Final = """\
+cd -- "$folder" || exit 1
+exec >>"$log" 2>&1
+# compilers of engines on one node must not write into one another's files, nor listen on one port
+cache="${TMPDIR:-/tmp}/milepost-$SLURM_JOB_ID"
+export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
+export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
+export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"
+export VLLM_PORT="${VLLM_PORT:-$((20000 + SLURM_JOB_ID % 120 * 100))}"
+# Slurm signals every process of the job: this shell waits for the replica to end by itself
+trap : TERM
+"""
+_END: Final = """\
+code=$?
+rm -rf -- "$cache"
+exit "$code"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchJob:
+    """One array job."""
+
+    name: str
+    """Its name: the jobs of one run have the same."""
+    comment: str
+    """What tells this submission from every other one of the run."""
+    elements: tuple[LaunchSpec, ...]
+    """What each element runs; they have the same placement."""
+    config: SlurmConfig
+    """What is asked of the cluster."""
+
+
+def batch_script(job: BatchJob) -> str:
+    """Return the script of a job.
+
+    Raises:
+        ConfigError: a name holds a line break, which no directive can.
+    """
+    placement, config = job.elements[0].placement, job.config
+    directives = [
+        ("job-name", job.name),
+        ("comment", job.comment),
+        ("array", f"0-{len(job.elements) - 1}"),
+        ("nodes", "1"),
+        ("ntasks", "1"),
+        ("cpus-per-task", str(placement.num_cpus)),
+        ("gres", f"gpu:{placement.num_gpus}" if placement.num_gpus else None),
+        ("mem", config.memory),
+        ("partition", config.partition),
+        ("account", config.account),
+        ("qos", config.qos),
+        ("time", config.time),
+        ("constraint", config.constraint),
+        ("reservation", config.reservation),
+        ("open-mode", "append"),
+    ]
+    lines = ["#!/bin/bash"]
+    lines += [f"#SBATCH --{name}={quote_directive(value)}" for name, value in directives if value is not None]
+    lines.append("#SBATCH --no-requeue")  # Milepost retries; two owners of retries would run a replica twice
+    lines += [f"#SBATCH {line}" for line in config.extra]
+    lines += ["", 'case "$SLURM_ARRAY_TASK_ID" in']
+    for number, element in enumerate(job.elements):
+        lines += [f"{number})", *_assignments(element), "    ;;"]
+    lines += ["esac", ""]
+    if not placement.num_gpus:
+        lines.append("export CUDA_VISIBLE_DEVICES=")
+    lines.append(f"export OMP_NUM_THREADS={placement.num_cpus}")
+    container = "".join(f"{word} " for word in _quoted(shlex.split(config.container or "")))
+    command = f'{container}bash -c {shlex.quote(_SCRUB)} milepost "${{argv[@]}}" </dev/null\n'
+    return "\n".join(lines) + "\n" + _BODY + command + _END
+
+
+def batch_options(output_folder: Path) -> list[str]:
+    """Return the options of sbatch that name where the output of Slurm itself goes, one file per element.
+
+    Slurm cannot be told of a path with a backslash: there its words are lost.
+    """
+    if "\\" in str(output_folder):
+        return ["--output=/dev/null"]
+    return ["--output=" + str(output_folder).replace("%", "%%") + "/slurm-%A_%a.out"]
+
+
+def quote_directive(value: str) -> str:
+    """Return a value as sbatch reads it in a directive: in quotes, with a backslash before each quote and backslash.
+
+    Raises:
+        ConfigError: it holds a line break or NUL.
+    """
+    if any(letter in value for letter in "\n\r\0"):
+        raise ConfigError(f"{value!r} cannot be given to sbatch: it holds a line break; write it on one line")
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _assignments(element: LaunchSpec) -> list[str]:
+    exports = [f"    export {name}={shlex.quote(value)}" for name, value in sorted(element.env.items())]
+    return [
+        f"    folder={shlex.quote(str(element.cwd))}",
+        f"    log={shlex.quote(str(element.log_path))}",
+        f"    argv=({' '.join(_quoted(element.argv))})",
+        *exports,
+    ]
+
+
+def _quoted(words: Sequence[str]) -> list[str]:
+    return [shlex.quote(word) for word in words]
