@@ -56,6 +56,8 @@ class EngineSpec(Model):
     """Whether Python code inside the checkpoint may run."""
     seed: int
     """The run's seed; each sample brings its own."""
+    strict: bool = False
+    """Whether a sample may not depend on what shares its batch."""
     stand_in: StandInSpec | None = None
     """What engine `stand_in` is told; None for the others."""
 
@@ -107,6 +109,8 @@ class Plan(Model):
     """The dataset's digest."""
     sampling: SamplingSpec
     """How completions are drawn."""
+    strict: bool = False
+    """Whether samples are made with deterministic settings."""
     max_model_len: int
     """Context length in tokens."""
     items: tuple[PlannedItem, ...]

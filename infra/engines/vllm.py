@@ -181,6 +181,9 @@ def _load(spec: EngineSpec) -> _Core:
             # The sampler compiles a helper of log-probabilities: seconds at the first token, and a C++ compiler that a
             # bare machine lacks. Read when vLLM imports torch._dynamo.
             os.environ["TORCHDYNAMO_DISABLE"] = "1"
+        elif spec.strict:
+            # kernels that give a sequence the same numbers whatever shares its batch; compute capability 9.0 and above
+            os.environ["VLLM_BATCH_INVARIANT"] = "1"
         vllm: Any = import_module("vllm")
         if not on_gpu:
             _leave_out_ranks(import_module("vllm.v1.sample.sampler"), torch)

@@ -4,18 +4,36 @@ They are asked greedily, together and before any other work, so that each replic
 then differs is the replica. They are journalled apart and are never samples.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Final
 
 from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError
+from schemas.consistency import ConsistencyConfig
+from schemas.errors import ConfigError
 from schemas.identity import prompt_hash, sample_seed
-from schemas.inference import CanaryRecord, PlannedItem, SamplingSpec, WorkerSpec
+from schemas.inference import CanaryRecord, Plan, SamplingSpec, WorkerSpec
 from tasks.inference.worker_files import append_canary
 
+_DEFAULT_CANARIES: Final = 8
+"""A wrong model differs in every one; of a replica that errs on 5% of items, 8 show it in one run of three."""
 
-def choose_canaries(items: Sequence[PlannedItem], num_canaries: int, seed: int) -> tuple[str, ...]:
-    """Return the ids of `num_canaries` of the items, drawn by `seed`: the same for every replica and attempt."""
-    drawn = sorted(items, key=lambda item: sample_seed(seed, item.item_id, -1))
-    return tuple(item.item_id for item in drawn[:num_canaries])
+
+def plan_canaries(plan: Plan, config: ConsistencyConfig, *, num_replicas: int) -> tuple[str, ...]:
+    """Return the ids of the items that every replica answers first: the same for every attempt at this plan.
+
+    Raises:
+        ConfigError: more canaries are asked for than there are items.
+    """
+    if config.canaries is not None and config.canaries > len(plan.items):
+        raise ConfigError(
+            f"consistency.canaries is {config.canaries}, allowed: 0 to {len(plan.items)}, the items that can be "
+            "generated; lower it, or leave it out"
+        )
+    count = config.canaries
+    if count is None:
+        count = _DEFAULT_CANARIES if num_replicas > 1 else 0
+    drawn = sorted(plan.items, key=lambda item: sample_seed(plan.seed, item.item_id, -1))
+    return tuple(item.item_id for item in drawn[:count])
 
 
 def answer_canaries(

@@ -39,6 +39,15 @@ class PlanSettings(NamedTuple):
     dtype: str
     max_model_len: int
     sampling: SamplingSpec
+    strict: bool = False
+
+
+def planned_dtype(dtype: str, engine: EngineName, *, strict: bool, on_gpu: bool) -> str:
+    """Return the dtype to ask of `engine`: strict runs take float32, where the batch changes no text.
+
+    vLLM on a GPU has kernels that do not depend on the batch and keeps its dtype (infra/engines/vllm.py).
+    """
+    return "float32" if strict and not (engine == "vllm" and on_gpu) else dtype
 
 
 def default_batch_size(engine: EngineName, *, on_gpu: bool) -> int:
@@ -68,6 +77,7 @@ def make_plan(
         dataset=dataset,
         dataset_version=dataset_version,
         sampling=settings.sampling,
+        strict=settings.strict,
         max_model_len=settings.max_model_len,
         items=tuple(items),
         refused=tuple(refused),

@@ -51,6 +51,8 @@ class ReplicaSettings(NamedTuple):
     """What the engine computes on."""
     placements: tuple[Placement, ...]
     """Devices and cores, one per replica."""
+    canaries: tuple[str, ...] = ()
+    """Items that each of them answers first."""
     max_queue_s: float | None = None
     """Longest time of a replica in a scheduler's queue; None without a limit."""
 
@@ -261,12 +263,15 @@ class RunSession:
                 memory_ratio=config.memory_ratio,
                 trust_remote_code=config.engine.trust_remote_code,
                 seed=config.seed,
+                strict=self.plan.strict,
                 stand_in=self._stand_in(config),
             ),
             sampling=self.plan.sampling,
             seed=self.plan.seed,
             prompts_path=self.run.prompts_path,
             work_path=folder / "work.parquet",
+            canaries=settings.canaries,
+            canary_tokens=config.consistency.canary_tokens,
             output_dir=folder,
             num_threads=placement.num_cpus if settings.device == "cpu" else None,
             owner_beat_path=None if self.launcher.ends_with_controller else self._ownership.beat_path,

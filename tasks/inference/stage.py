@@ -12,10 +12,11 @@ from schemas.errors import MilepostError, WorkerError
 from schemas.inference import SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from tasks.checkpoint.resolution import ResolvedCheckpoint
+from tasks.inference.canaries import plan_canaries
 from tasks.inference.journal import read_tables
 from tasks.inference.layout import lay_out_replicas
 from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
-from tasks.inference.planning import PlanSettings, default_batch_size, make_plan
+from tasks.inference.planning import PlanSettings, default_batch_size, make_plan, planned_dtype
 from tasks.inference.session import ReplicaSettings, RunSession, open_session
 from tasks.inference.supervision import ReplicaLaunch, launch_spec, run_replica
 from tasks.validation_set.loading import ValidationSet
@@ -45,7 +46,10 @@ def plan_run(
             seed=config.seed,
             n_samples=generation.n_samples,
             engine=config.engine_name,
-            dtype=config.actor.dtype,
+            dtype=planned_dtype(
+                config.actor.dtype, config.engine_name, strict=config.consistency.strict, on_gpu=device == "cuda"
+            ),
+            strict=config.consistency.strict,
             max_model_len=validation_set.max_model_len,
             sampling=SamplingSpec(
                 temperature=generation.temperature,
@@ -65,6 +69,7 @@ def plan_run(
         engine_python=engine_python,
         device=device,
         placements=placements,
+        canaries=plan_canaries(plan, config.consistency, num_replicas=len(placements)),
         max_queue_s=config.scheduler.slurm.max_queue_s,
     )
     session = open_session(
