@@ -58,58 +58,56 @@ def clean_pool(
     Raises:
         DatasetError: an id names two different problems of the pool.
     """
-    distinct = _without_copies(ranked)
-    words = hash_words([_wording(item) for item in (*parent, *distinct)], WordHashes())
-    found = search([Problem(item.item_id, problem_text(item)) for item in (*parent, *distinct)], words)
+    distinct = _without_copies([_read(item) for item in ranked])
+    problems = [*(_read(item) for item in parent), *distinct]
+    words = hash_words([_wording(problem) for problem in problems], WordHashes())
+    found = search(problems, words)
     is_seen = found.is_contaminated.tolist()
     anchors = choose_anchors([item for item, seen in zip(parent, is_seen[: len(parent)], strict=True) if not seen])
-    fresh = _without_anchors(distinct, anchors)
-    place_of = {item.item_id: place for place, item in enumerate(parent)}
-    new_place_of = {item.item_id: place for place, item in enumerate(distinct, start=len(parent))}
-    places = [place_of[item.item_id] for item in anchors] + [new_place_of[item.item_id] for item in fresh]
-    shingles = hash_runs(words.take(np.array(places, dtype=np.int64)), SHINGLE_WORDS)
+    anchor_ids = {item.item_id for item in anchors}
+    kept = [place for place in range(len(parent)) if problems[place].item.item_id in anchor_ids]
+    forms = {problems[place].form for place in kept}
+    fresh = [
+        place
+        for place, problem in enumerate(distinct, start=len(parent))
+        if problem.form not in forms and problem.item.item_id not in anchor_ids
+    ]
+    shingles = hash_runs(words.take(np.array(kept + fresh, dtype=np.int64)), SHINGLE_WORDS)
     near = find_near_duplicates(without(shingles, find_boilerplate(shingles)), threshold=near_duplicate).tolist()
-    remaining = [item for item, is_near in zip(fresh, near[len(anchors) :], strict=True) if not is_near]
+    remaining = [place for place, is_near in zip(fresh, near[len(kept) :], strict=True) if not is_near]
     return CleanPool(
         anchors=tuple(anchors),
-        candidates=tuple(item for item in remaining if not is_seen[new_place_of[item.item_id]]),
-        distribution=Counter(stratum_of(item, stratify_by) for item in remaining),
+        candidates=tuple(problems[place].item for place in remaining if not is_seen[place]),
+        distribution=Counter(stratum_of(problems[place].item, stratify_by) for place in remaining),
         num_exact_duplicates=len(ranked) - len(fresh),
         num_near_duplicates=len(fresh) - len(remaining),
         contamination=found.report,
     )
 
 
-def _without_copies(ranked: Sequence[EvalItem]) -> list[EvalItem]:
-    """Return the items whose text no earlier one has."""
-    texts: set[str] = set()
-    kept: dict[str, EvalItem] = {}
-    for item in ranked:
-        text = normalise(problem_text(item))
-        if text in texts:
+def _read(item: EvalItem) -> Problem:
+    text = problem_text(item)
+    return Problem(item, text, normalise(text))
+
+
+def _without_copies(ranked: Sequence[Problem]) -> list[Problem]:
+    """Return the problems whose text no earlier one has."""
+    forms: set[str] = set()
+    kept: dict[str, Problem] = {}
+    for problem in ranked:
+        if problem.form in forms:
             continue
-        texts.add(text)
-        other = kept.setdefault(item.item_id, item)
-        if other is not item:
+        forms.add(problem.form)
+        other = kept.setdefault(problem.item.item_id, problem)
+        if other is not problem:
             raise DatasetError(
-                f"refresh.pool: the id {item.item_id!r} names two different problems, {_shown(other)} and "
-                f"{_shown(item)}; make ids unique over all files of the pool, or remove valid_dataset.columns.id"
+                f"refresh.pool: the id {problem.item.item_id!r} names two different problems, {other.text[:60]!r} and "
+                f"{problem.text[:60]!r}; make ids unique over all files of the pool, or remove valid_dataset.columns.id"
             )
     return list(kept.values())
 
 
-def _without_anchors(items: Sequence[EvalItem], anchors: Sequence[EvalItem]) -> list[EvalItem]:
-    """Return the items that have neither the text nor the id of an anchor."""
-    texts = {normalise(problem_text(item)) for item in anchors}
-    ids = {item.item_id for item in anchors}
-    return [item for item in items if item.item_id not in ids and normalise(problem_text(item)) not in texts]
-
-
-def _wording(item: EvalItem) -> str:
+def _wording(problem: Problem) -> str:
     """Return the text that similarity is judged by: none for a problem that a task generated, since such problems share
     their wording by design and are equal or different."""
-    return "" if item.grader == "reasoning_gym" else problem_text(item)
-
-
-def _shown(item: EvalItem) -> str:
-    return repr(problem_text(item)[:60])
+    return "" if problem.item.grader == "reasoning_gym" else problem.text

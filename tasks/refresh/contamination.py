@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from infra.datasets.texts import RowText
+from schemas.dataset import EvalItem
 from schemas.refresh import ContaminationMatch, ContaminationReport, MatchKind
 from tasks.refresh.minhash import NUM_BANDS, Pairs, Signatures, jaccard, likely_pairs, sign
 from tasks.refresh.near_duplicates import SHINGLE_WORDS, find_boilerplate, without
@@ -41,10 +42,13 @@ _SOURCE_SHIFT: Final = 40
 
 
 class Problem(NamedTuple):
-    """What of an item is looked for."""
+    """An item with what is looked for."""
 
-    item_id: str
+    item: EvalItem
     text: str
+    """Its problem, without instruction and system prompt."""
+    form: str
+    """The text, normalised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,7 @@ class TrainingSearch:
         self._similar = _SimilarSearch(hash_runs(words, SHINGLE_WORDS), limits.near_duplicate)
         self._index: defaultdict[str, list[int]] = defaultdict(list)
         for index, one in enumerate(problems):
-            self._index[normalise(one.text)].append(index)
+            self._index[one.form].append(index)
         self._exact: dict[int, int] = {}
         self._sources: list[str] = []
         self._num_rows = 0
@@ -115,7 +119,7 @@ class TrainingSearch:
         kinds |= dict.fromkeys(self._exact, "exact")
         is_contaminated = np.zeros(len(self._problems), dtype=np.bool_)
         is_contaminated[list(kinds)] = True
-        shown = sorted(kinds, key=lambda index: self._problems[index].item_id)[:_MAX_SHOWN]
+        shown = sorted(kinds, key=lambda index: self._problems[index].item.item_id)[:_MAX_SHOWN]
         counts = {kind: sum(one == kind for one in kinds.values()) for kind in ("exact", "ngram", "minhash")}
         num_checked = len(self._problems) if self._sources else 0
         report = ContaminationReport(
@@ -141,7 +145,7 @@ class TrainingSearch:
         else:
             place, overlap = self._similar.places[index]
         return ContaminationMatch(
-            item_id=problem.item_id,
+            item_id=problem.item.item_id,
             kind=kind,
             overlap=overlap,
             source=self._sources[place >> _SOURCE_SHIFT],

@@ -6,7 +6,7 @@ nor the machine matters.
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from infra.datasets.digests import item_digest
@@ -35,9 +35,15 @@ def draw_salt(*, seed: int, parent_digest: str, pool_digest: str) -> bytes:
     return hashlib.blake2b(f"{seed}\x00{parent_digest}\x00{pool_digest}".encode(), digest_size=32).digest()
 
 
-def rank(items: Sequence[EvalItem], salt: bytes) -> list[EvalItem]:
-    """Return the items in the order of the draw, which is random but for `salt`."""
-    return sorted(items, key=lambda item: (_draw_key(item, salt), item.item_id))
+def rank(items: Sequence[EvalItem], salt: bytes, digests: Iterable[str] | None = None) -> list[EvalItem]:
+    """Return the items in the order of the draw, which is random but for `salt`.
+
+    `digests` are those of the items (`item_digest`), for who has them already.
+    """
+    if digests is None:
+        digests = map(item_digest, items)
+    keys = [hashlib.blake2b(digest.encode(), digest_size=16, key=salt).digest() for digest in digests]
+    return [items[place] for place in sorted(range(len(items)), key=lambda place: (keys[place], items[place].item_id))]
 
 
 def choose_anchors(
@@ -156,7 +162,3 @@ def _describe_shortage(table: Sequence[StratumDraw], pool: CleanPool, refused: S
             "Add data to refresh.pool, lower refresh.size, or set refresh.stratify_by to fewer keys",
         ]
     )
-
-
-def _draw_key(item: EvalItem, salt: bytes) -> bytes:
-    return hashlib.blake2b(item_digest(item).encode(), digest_size=16, key=salt).digest()

@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from infra.datasets.digests import dataset_version, item_digest, unordered_digest
-from infra.datasets.loading import load_candidates, load_dataset
 from infra.datasets.naming import dataset_name
-from infra.datasets.sources.reasoning_gym_tasks import PREFIX, advance_seed
 from infra.datasets.texts import read_texts
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem
@@ -21,18 +19,20 @@ from schemas.errors import ConfigError, DatasetError
 from schemas.refresh import (
     ContaminationReport,
     DrawReport,
-    PoolSource,
     RefreshOutcome,
     VersionDraft,
     VersionManifest,
     VersionOrigin,
 )
 from schemas.training_position import TrainingPosition
+from tasks.drift.profiles import name_rows, tabulate
+from tasks.drift.stage import freeze_reference
 from tasks.refresh.cleaning import clean_pool
 from tasks.refresh.contamination import Found, Problem, SearchLimits, TrainingSearch
 from tasks.refresh.draw import choose_anchors, draw_items, draw_salt, rank
 from tasks.refresh.schedule import find_reason
 from tasks.refresh.shingles import HashRows
+from tasks.refresh.source import Pool, read_pool, read_source
 from tasks.refresh.summary import summarise
 from tasks.validation_set.loading import choose_gold_check
 from tasks.validation_set.versions import open_store, require_same_prompts
@@ -55,15 +55,6 @@ class _Version(NamedTuple):
 
     draft: VersionDraft
     items: tuple[EvalItem, ...]
-
-
-class _Pool(NamedTuple):
-    """What there is to draw from."""
-
-    sources: tuple[PoolSource, ...]
-    items: list[EvalItem]
-    digest: str
-    """Over all items, whatever their order and their files."""
 
 
 def refresh_if_due(
@@ -124,12 +115,15 @@ def refresh_validation_set(
     stored = store.read(current) if current is not None else None
     parent = _Version(*stored) if stored is not None else _read_source(config, position, now)
     require_same_prompts(config, parent.draft)
-    pool = _read_pool(config, steps=stored.manifest.number if stored is not None else 1)
+    pool = read_pool(config, steps=stored.manifest.number if stored is not None else 1)
     items, draw = _draw(config, parent, pool)
     if current is None:
         current = store.publish_first(*parent).version
     origin = VersionOrigin(reason=reason, created_at=now, position=position)
     published = store.publish(*_describe(config, items, origin, parent=current, draw=draw))
+    if published.is_new:
+        # the pool as it was: what later ones are compared with to see drift
+        freeze_reference(config, name_rows(tabulate(pool.items)), published.manifest.version)
     summary = summarise(published.manifest, is_new=published.is_new)
     return RefreshOutcome(manifest=published.manifest, is_new=published.is_new, summary=summary)
 
@@ -145,39 +139,21 @@ def roll_back(config: EvaluationConfig, version: str) -> VersionManifest:
 
 def _read_source(config: EvaluationConfig, position: TrainingPosition, now: datetime) -> _Version:
     """Return the configured dataset as the first version."""
-    section = config.valid_dataset.model_copy(update={"limit": None})
-    dataset = load_dataset(section, seed=config.seed, check_golds=choose_gold_check(config), keeps_rows=True)
+    dataset = read_source(config)
     origin = VersionOrigin(reason="the source as it was", created_at=now, position=position)
     return _describe(config, dataset.items, origin, parent=None, draw=None)
 
 
-def _read_pool(config: EvaluationConfig, *, steps: int) -> _Pool:
-    """Read every dataset of the pool; procedural ones are drawn anew, `steps` away from their configured seed."""
-    sources: list[PoolSource] = []
-    pool: list[EvalItem] = []
-    all_digests: list[str] = []
-    for path in config.refresh.pool:
-        moved = advance_seed(path, steps, seed=config.seed) if path.startswith(PREFIX) else path
-        section = config.valid_dataset.model_copy(update={"path": moved, "limit": None})
-        try:
-            items = load_candidates(section, seed=config.seed)
-        except DatasetError as exc:
-            raise DatasetError(f"refresh.pool: {exc}") from exc
-        digests = [item_digest(item) for item in items]
-        sources.append(PoolSource(path=moved, num_items=len(items), digest=unordered_digest(digests)))
-        all_digests += digests
-        pool += items
-    return _Pool(tuple(sources), pool, unordered_digest(all_digests))
-
-
-def _draw(config: EvaluationConfig, parent: _Version, pool: _Pool) -> tuple[tuple[EvalItem, ...], DrawReport]:
+def _draw(config: EvaluationConfig, parent: _Version, pool: Pool) -> tuple[tuple[EvalItem, ...], DrawReport]:
     """Choose the items of the version that follows `parent`."""
     section = config.refresh
     size = section.size or len(parent.items)
     keys = _choose_strata(section.stratify_by, pool.items)
-    salt = draw_salt(seed=config.seed, parent_digest=parent.draft.content_digest, pool_digest=pool.digest)
+    salt = draw_salt(
+        seed=config.seed, parent_digest=parent.draft.content_digest, pool_digest=unordered_digest(pool.digests)
+    )
     clean = clean_pool(
-        rank(pool.items, salt),
+        rank(pool.items, salt, pool.digests),
         parent.items,
         choose_anchors=partial(
             choose_anchors,

@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 
 from infra.datasets.texts import RowText
+from schemas.dataset import ChatMessage, EvalItem
 from tasks.refresh.contamination import Found, Problem, SearchLimits, TrainingSearch
-from tasks.refresh.shingles import WordHashes, hash_words
+from tasks.refresh.shingles import WordHashes, hash_words, normalise
 from tests.unit.tasks.refresh.test_near_duplicates import edited, made_texts
+
+
+def make_problem(index: int, text: str) -> Problem:
+    item = EvalItem(item_id=f"p{index:03}", messages=(ChatMessage(role="user", content=text),), gold="1")
+    return Problem(item, text, normalise(text))
 
 
 def search(
@@ -14,7 +20,7 @@ def search(
 ) -> Found:
     words = hash_words(["" if wordless else text for text in problems], WordHashes())
     limits = SearchLimits(ngram=13, max_overlap=max_overlap, near_duplicate=0.75)
-    looking = TrainingSearch([Problem(f"p{index:03}", text) for index, text in enumerate(problems)], words, limits)
+    looking = TrainingSearch([make_problem(index, text) for index, text in enumerate(problems)], words, limits)
     for source, texts in training.items():
         looking.look_through(source, [RowText(row, text) for row, text in enumerate(texts, 1)])
     return looking.finish()
