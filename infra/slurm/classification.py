@@ -4,13 +4,14 @@ Want of memory comes first: it may show as FAILED on the job with only a step or
 """
 
 import re
-import signal
 from typing import Final
 
 from infra.launchers.base import EndCause, JobState, JobStatus
 from infra.slurm.client import JobEnd
 from schemas.slurm import SlurmJobState
 
+_FIRST_OWN_SIGNAL: Final = 32
+"""From here on Slurm's numbers are no signals but reasons of its own."""
 _OUT_OF_MEMORY_SIGNAL: Final = 125
 _NO_LAUNCH_SIGNAL: Final = 53
 """slurmstepd could not open the job's output file or folder."""
@@ -65,7 +66,7 @@ def _code_and_signal(end: JobEnd) -> tuple[int, int | None]:
     code, number = end.job.exit_code, end.job.signal
     if not number and code > _SHELL_SIGNAL:
         number = code - _SHELL_SIGNAL
-    return code, number if number in signal.valid_signals() else None
+    return code, number if 0 < number < _FIRST_OWN_SIGNAL else None
 
 
 def _reason(reason: str) -> str:

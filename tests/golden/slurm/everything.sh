@@ -1,0 +1,45 @@
+#!/bin/bash
+#SBATCH --job-name="milepost-r-0123abcd"
+#SBATCH --comment="r/replica-0 +1 0a1b2c"
+#SBATCH --array="0-0"
+#SBATCH --nodes="1"
+#SBATCH --ntasks="1"
+#SBATCH --cpus-per-task="64"
+#SBATCH --gres="gpu:8"
+#SBATCH --mem="64G"
+#SBATCH --partition="gpu,big"
+#SBATCH --account="team a"
+#SBATCH --qos="high"
+#SBATCH --time="1-12:00:00"
+#SBATCH --constraint="[a100|h100]&nvlink"
+#SBATCH --reservation="milepost"
+#SBATCH --open-mode="append"
+#SBATCH --no-requeue
+#SBATCH --exclude=node[7-9]
+#SBATCH --mail-type=FAIL
+
+case "$SLURM_ARRAY_TASK_ID" in
+0)
+    folder=/runs/r/0
+    log=/runs/r/0.log
+    argv=(/env/bin/python -m tasks.inference.worker /runs/r/0/spec.json)
+    export PYTHONPATH=/milepost
+    export PYTHONUNBUFFERED=1
+    ;;
+esac
+
+export OMP_NUM_THREADS=64
+cd -- "$folder" || exit 1
+exec >>"$log" 2>&1
+# compilers of engines on one node must not write into one another's files, nor listen on one port
+cache="${TMPDIR:-/tmp}/milepost-$SLURM_JOB_ID"
+export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
+export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
+export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"
+export VLLM_PORT="${VLLM_PORT:-$((20000 + SLURM_JOB_ID % 120 * 100))}"
+# Slurm signals every process of the job: this shell waits for the replica to end by itself
+trap : TERM
+apptainer exec --nv --bind '/data/my files' /images/vllm.sif bash -c 'unset -v ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; exec "$@"' milepost "${argv[@]}" </dev/null
+code=$?
+rm -rf -- "$cache"
+exit "$code"

@@ -1,0 +1,282 @@
+"""The launcher on a real Slurm: the contract of all launchers, every way for a job to end, a cluster in trouble."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from infra.devcluster.cluster import DevCluster
+from infra.launchers.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
+from infra.launchers.slurm import SlurmLauncher
+from infra.slurm.cli import CliClient
+from schemas.errors import SetupError, TransientError
+from schemas.slurm import SlurmConfig
+from tests.integration.slurm_cluster import ask, wait_until
+from tests.unit.infra.launchers.contract import LauncherContract, Submit, wait_for
+
+pytestmark = pytest.mark.needs_slurm
+
+QUICK = SlurmConfig(poll_interval_s=0.2)
+LONG_S = 60.0
+SLEEP = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(100)"
+
+
+class Bench:
+    """Launches Python on the cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.launchers: list[SlurmLauncher] = []
+
+    def launcher(self, config: SlurmConfig = QUICK, *, run_key: str = "a run") -> SlurmLauncher:
+        launcher = SlurmLauncher(CliClient(), config, run_key=f"{self.folder}/{run_key}", folder=self.folder / "slurm")
+        self.launchers.append(launcher)
+        return launcher
+
+    def spec(self, code: str = SLEEP, *, num_gpus: int = 0, name: str = "replica") -> LaunchSpec:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return LaunchSpec(
+            key=name,
+            argv=(sys.executable, "-c", code),
+            cwd=folder,
+            log_path=folder / "log.txt",
+            placement=Placement(num_gpus=num_gpus, num_cpus=1),
+        )
+
+    def end(self, launcher: SlurmLauncher, code: str) -> JobStatus:
+        (job,) = launcher.submit([self.spec(code)])
+        return launcher.wait(job, timeout_s=LONG_S)
+
+    def pid(self, name: str = "replica") -> int:
+        return int(wait_for(self.folder / name / "pid"))
+
+
+@pytest.fixture
+def bench(cluster: DevCluster, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    for launcher in bench.launchers:
+        launcher.close()
+
+
+class TestSlurmLauncher(LauncherContract):
+    @pytest.fixture
+    def launcher(self, cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLauncher]:
+        folder = tmp_path_factory.mktemp("run") / 'it\'s a $(run)\n100% "so"'
+        launcher = SlurmLauncher(CliClient(), QUICK, run_key="a\nrun's $(key)", folder=folder)
+        yield launcher
+        launcher.close()
+
+    def test_a_job_gets_its_gpus(self, launcher: SlurmLauncher, submit: Submit, tmp_path: Path) -> None:
+        code = "import json, os; print(json.dumps([os.environ['OMP_NUM_THREADS'], os.environ['CUDA_VISIBLE_DEVICES']]))"
+        for num_gpus, names in ((2, "0,1"), (0, "")):
+            job = submit(code, placement=Placement(num_gpus=num_gpus, num_cpus=2))
+            assert launcher.wait(job, timeout_s=LONG_S).state is JobState.SUCCEEDED
+            assert json.loads((tmp_path / "log.txt").read_text().splitlines()[-1]) == ["2", names]
+
+
+def test_a_job_keeps_its_files_in_a_folder_of_its_own(bench: Bench) -> None:
+    code = (
+        "import os, pathlib; path = pathlib.Path(os.environ['TRITON_CACHE_DIR']); path.mkdir(parents=True); print(path)"
+    )
+    launcher = bench.launcher()
+    jobs = launcher.submit([bench.spec(code, name="a"), bench.spec(code, name="b")])
+    assert all(launcher.wait(job, timeout_s=LONG_S).state is JobState.SUCCEEDED for job in jobs)
+    caches = [Path((bench.folder / name / "log.txt").read_text().strip()) for name in "ab"]
+    assert caches[0] != caches[1]
+    assert not any(cache.parent.exists() for cache in caches)
+
+
+def test_a_job_that_takes_too_much_memory_is_out_of_memory(bench: Bench) -> None:
+    if not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK):
+        pytest.skip("no control groups of version 1: Slurm cannot limit memory here")
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, memory="100M"))
+    assert bench.end(launcher, "x = bytearray(400 << 20)").cause is EndCause.OUT_OF_MEMORY
+
+
+def test_memory_inside_a_step_of_srun_counts_too(bench: Bench) -> None:
+    if not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK):
+        pytest.skip("no control groups of version 1: Slurm cannot limit memory here")
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, memory="100M", container="srun --quiet"))
+    assert bench.end(launcher, "x = bytearray(400 << 20)").cause is EndCause.OUT_OF_MEMORY
+
+
+def test_a_container_command_runs_the_job(bench: Bench) -> None:
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, container="env 'INSIDE=two words'"))
+    assert bench.end(launcher, "import os; print(os.environ['INSIDE'])").state is JobState.SUCCEEDED
+    assert (bench.folder / "replica" / "log.txt").read_text() == "two words\n"
+
+
+def test_the_configured_environment_reaches_the_job_and_no_file(bench: Bench) -> None:
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, env={"TOKEN": "it's\nsecret"}))
+    bench.end(launcher, "import os; print(os.environ['TOKEN'] == \"it's\\nsecret\")")
+    assert (bench.folder / "replica" / "log.txt").read_text() == "True\n"
+    assert not [file for file in (bench.folder / "slurm").iterdir() if "secret" in file.read_text()]
+
+
+def test_the_end_of_the_time_limit_is_told(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, time="10"))
+    (job,) = launcher.submit([bench.spec()])
+    bench.pid()
+    ask(cluster, "scontrol", "update", f"JobId={job}", "EndTime=now+1second")
+    assert launcher.wait(job, timeout_s=LONG_S).cause is EndCause.TIME_LIMIT
+
+
+def test_a_cancelled_job_is_told_from_one_that_failed(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher()
+    (job,) = launcher.submit([bench.spec()])
+    bench.pid()
+    ask(cluster, "scancel", job)
+    status = launcher.wait(job, timeout_s=LONG_S)
+    assert (status.state, status.cause) == (JobState.KILLED, EndCause.USER)
+
+
+def test_a_failed_node_is_infrastructure(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher()
+    (job,) = launcher.submit([bench.spec()])
+    bench.pid()
+    node = ask(cluster, "squeue", "-h", "-o", "%N").strip()
+    ask(cluster, "scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    status = launcher.wait(job, timeout_s=LONG_S)
+    assert (status.cause, status.detail) == (EndCause.INFRASTRUCTURE, "NODE_FAIL")
+
+
+def test_a_preempted_job_is_infrastructure_and_is_not_requeued(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher()
+    (job,) = launcher.submit([bench.spec(num_gpus=2)])
+    bench.pid()
+    other = bench.launcher(SlurmConfig(poll_interval_s=0.2, partition="high"), run_key="other")
+    other.submit([bench.spec(num_gpus=2, name=f"high{number}") for number in range(3)])
+    status = launcher.wait(job, timeout_s=LONG_S)
+    assert (status.cause, status.detail.split()[0]) == (EndCause.INFRASTRUCTURE, "PREEMPTED")
+
+
+def test_a_job_that_waits_says_why(bench: Bench) -> None:
+    launcher = bench.launcher()
+    jobs = launcher.submit([bench.spec(num_gpus=2, name=f"r{number}") for number in range(4)])
+    wait_until(lambda: launcher.poll(jobs[3]).detail in ("Resources", "Priority"), "a reason")
+    assert launcher.poll(jobs[3]).state is JobState.PENDING
+
+
+def test_a_job_that_can_never_start_is_refused(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, extra=("--dependency=afterok:1", "--hold")))
+    parent = ask(cluster, "sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1").strip()
+    wait_until(
+        lambda: ask(cluster, "squeue", "-h", "-j", parent, "-t", "all", "-o", "%T").strip() == "FAILED", "its end"
+    )
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, extra=(f"--dependency=afterok:{parent}",)))
+    (job,) = launcher.submit([bench.spec()])
+    assert launcher.wait(job, timeout_s=LONG_S).cause is EndCause.REFUSED
+    wait_until(lambda: not ask(cluster, "squeue", "-h"), "an empty queue")
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (SlurmConfig(partition="absent"), "scheduler.slurm.partition"),
+        (SlurmConfig(account="absent"), "scheduler.slurm.account"),
+        (SlurmConfig(qos="absent"), "scheduler.slurm.qos"),
+        (SlurmConfig(constraint="absent"), "scheduler.slurm.constraint"),
+        (SlurmConfig(reservation="absent"), "scheduler.slurm.reservation"),
+        (SlurmConfig(memory="900T"), "scheduler.slurm.memory"),
+        (SlurmConfig(extra=("--no-such-option",)), "no-such-option"),
+    ],
+)
+def test_what_slurm_refuses_says_what_to_change(bench: Bench, config: SlurmConfig, words: str) -> None:
+    with pytest.raises(SetupError, match=words):
+        bench.launcher(config).submit([bench.spec()])
+
+
+def test_all_replicas_cost_one_look_at_the_queue(bench: Bench) -> None:
+    launcher = bench.launcher()
+    jobs = launcher.submit([bench.spec("pass", name=f"r{number}") for number in range(20)])
+    assert len({job.partition("_")[0] for job in jobs}) == 1
+    assert [launcher.wait(job, timeout_s=LONG_S).state for job in jobs] == [JobState.SUCCEEDED] * 20
+
+
+def test_what_a_dead_controller_left_is_found_and_ended(bench: Bench) -> None:
+    bench.launcher().submit([bench.spec(name="a"), bench.spec(name="b")])
+    bench.launcher(run_key="another").submit([bench.spec(name="c")])
+    pids = {name: bench.pid(name) for name in "abc"}
+    assert bench.launcher().end_earlier_jobs() == 2
+    assert [psutil.pid_exists(pids[name]) for name in "abc"] == [False, False, True]
+    assert bench.launcher().end_earlier_jobs() == 0
+
+
+class ForgetfulClient(CliClient):
+    """Loses the answer to the first submission, as a connection that breaks does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_submitted = 0
+
+    def submit(self, *arguments: object) -> str:
+        answer = super().submit(*arguments)  # type: ignore[arg-type]
+        self.num_submitted += 1
+        if self.num_submitted == 1:
+            raise TransientError("sbatch: Socket timed out on send/recv operation")
+        return answer
+
+
+def test_a_submission_without_an_answer_is_found_again(bench: Bench) -> None:
+    client = ForgetfulClient()
+    launcher = SlurmLauncher(client, QUICK, run_key=str(bench.folder), folder=bench.folder / "slurm")
+    bench.launchers.append(launcher)
+    (job,) = launcher.submit([bench.spec("pass")])
+    assert launcher.wait(job, timeout_s=LONG_S).state is JobState.SUCCEEDED
+    assert client.num_submitted == 1
+
+
+def test_a_controller_of_slurm_that_is_away_fails_no_job(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher()
+    code = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.1)"
+    (job,) = launcher.submit([bench.spec(code)])
+    wait_until(lambda: launcher.poll(job).state is JobState.RUNNING, "a running job")
+    spec = cluster.spec()
+    assert spec is not None
+    daemon = next(each for each in psutil.process_iter() if each.name() == "slurmctld" and is_of(each, cluster))
+    daemon.kill()
+    daemon.wait(10)
+    time.sleep(2.0)
+    assert launcher.poll(job).state is JobState.RUNNING
+    (bench.folder / "replica" / "go").touch()
+    time.sleep(1.0)
+    cluster.up(spec)
+    assert launcher.wait(job, timeout_s=LONG_S).state is JobState.SUCCEEDED
+
+
+def is_of(process: psutil.Process, cluster: DevCluster) -> bool:
+    return process.environ().get("SLURM_CONF") == str(cluster.paths.slurm_conf)
+
+
+def test_a_job_killed_by_a_signal_in_its_process_is_told_with_it(bench: Bench) -> None:
+    launcher = bench.launcher()
+    (job,) = launcher.submit([bench.spec()])
+    os.kill(bench.pid(), signal.SIGSEGV)
+    status = launcher.wait(job, timeout_s=LONG_S)
+    assert (status.state, status.signal, status.cause) == (JobState.KILLED, signal.SIGSEGV, EndCause.PROCESS)
+
+
+def test_the_accounting_remembers_what_the_controller_forgot(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher()
+    (job,) = launcher.submit([bench.spec("raise SystemExit(9)")])
+    launcher.wait(job, timeout_s=LONG_S)
+    client = CliClient()
+    wait_until(lambda: client._end_by_sacct(job) is not None, "an entry in the accounting")
+    end = client._end_by_sacct(job)
+    assert end is not None
+    assert end.job.exit_code == 9
+    assert end.steps
+
+
+def test_slurms_commands_absent_is_a_setup_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SetupError, match=r"not installed.*devcluster"):
+        CliClient().nodes()

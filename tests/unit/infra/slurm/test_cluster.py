@@ -1,0 +1,111 @@
+"""What a cluster cannot give is refused before anything is submitted, with what it has."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from infra.slurm.client import JobEnd, JobRecord, NodeRecord
+from infra.slurm.cluster import plan_slurm_placement
+from schemas.errors import ConfigError, SetupError, TransientError
+from schemas.slurm import SlurmConfig
+
+
+def node(name: str, partition: str = "gpu", **changes: object) -> NodeRecord:
+    fields = {
+        "node": name,
+        "partition": partition,
+        "is_default": partition == "gpu",
+        "partition_is_up": True,
+        "time_limit_s": None,
+        "num_cpus": 64,
+        "num_gpus": 8,
+        "state": "idle",
+    }
+    return NodeRecord(**(fields | changes))  # type: ignore[arg-type]
+
+
+class ListedCluster:
+    """A client of a cluster of which only the nodes are known."""
+
+    def __init__(self, *nodes: NodeRecord) -> None:
+        self._nodes = list(nodes)
+
+    def nodes(self) -> list[NodeRecord]:
+        if not self._nodes:
+            raise TransientError("sinfo: Slurm does not answer")
+        return self._nodes
+
+    def submit(self, script: Path, options: Sequence[str], env: Mapping[str, str]) -> str:
+        raise NotImplementedError
+
+    def jobs(self, name: str) -> list[JobRecord]:
+        raise NotImplementedError
+
+    def end_of(self, job_id: str) -> JobEnd | None:
+        raise NotImplementedError
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        raise NotImplementedError
+
+
+CLUSTER = ListedCluster(
+    node("n1"),
+    node("n2", num_cpus=32),
+    node("n3", "short", time_limit_s=600),
+    node("c1", "cpu", num_gpus=0, num_cpus=16),
+    node("d1", "away", state="drained*"),
+    node("d2", "closed", partition_is_up=False),
+)
+
+
+def plan(config: SlurmConfig, *, replicas: int = 2, gpus: int = 1, needs_gpus: bool = True) -> tuple[int, int, int]:
+    placements = plan_slurm_placement(
+        CLUSTER, config, num_replicas=replicas, gpus_per_replica=gpus, needs_gpus=needs_gpus
+    )
+    return len(placements), placements[0].num_gpus, placements[0].num_cpus
+
+
+def test_a_replica_gets_the_cores_that_go_with_its_gpus_on_every_node() -> None:
+    assert plan(SlurmConfig(), gpus=2) == (2, 2, 8)
+    assert plan(SlurmConfig(cpus_per_replica=3), gpus=2) == (2, 2, 3)
+
+
+def test_a_cpu_engine_on_a_partition_without_gpus_asks_for_none() -> None:
+    assert plan(SlurmConfig(partition="cpu"), needs_gpus=False) == (2, 0, 1)
+    assert plan(SlurmConfig(partition="gpu"), needs_gpus=False) == (2, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("config", "gpus", "error", "words"),
+    [
+        (SlurmConfig(partition="gpuu"), 1, ConfigError, r"gpuu.*it has: away, closed, cpu, gpu, short"),
+        (SlurmConfig(), 9, SetupError, r"needs 9 GPUs.*at most 8.*lower t and p"),
+        (SlurmConfig(partition="cpu"), 1, SetupError, r"at most 0"),
+        (SlurmConfig(partition="short", time="11"), 1, ConfigError, r"time is 11.*at most 0:10:00"),
+        (SlurmConfig(partition="short", time="UNLIMITED"), 1, ConfigError, r"at most 0:10:00"),
+        (SlurmConfig(partition="away"), 1, SetupError, r"drained\*.*sinfo -R"),
+        (SlurmConfig(partition="closed"), 1, SetupError, r"closed takes no jobs"),
+        (SlurmConfig(cpus_per_replica=65), 1, SetupError, r"65.*at most 64 cores"),
+    ],
+)
+def test_what_the_cluster_cannot_give_is_refused(
+    config: SlurmConfig, gpus: int, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        plan(config, gpus=gpus)
+
+
+def test_a_limit_within_the_partitions_is_taken() -> None:
+    assert plan(SlurmConfig(partition="short", time="10"))[0] == 2
+
+
+def test_a_cluster_without_a_default_partition_asks_for_one() -> None:
+    cluster = ListedCluster(node("n1", is_default=False))
+    with pytest.raises(ConfigError, match=r"no default one: set one of gpu"):
+        plan_slurm_placement(cluster, SlurmConfig(), num_replicas=1, gpus_per_replica=1, needs_gpus=True)
+
+
+def test_a_cluster_that_is_down_is_a_setup_error() -> None:
+    with pytest.raises(SetupError, match=r"does not answer.*sinfo"):
+        plan_slurm_placement(ListedCluster(), SlurmConfig(), num_replicas=1, gpus_per_replica=1, needs_gpus=True)

@@ -1,0 +1,109 @@
+"""The batch script is a pure function of what is to run: golden texts, and bash reads back exactly what was meant."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infra.launchers.base import LaunchSpec, Placement
+from infra.slurm.script import BatchJob, batch_options, batch_script, quote_directive
+from schemas.errors import ConfigError
+from schemas.slurm import SlurmConfig
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "slurm"
+ACCEPT = "MILEPOST_ACCEPT_GOLDEN=1 pytest tests/unit/infra/slurm/test_script.py"
+HOSTILE = 'it\'s a $(touch pwned) `x` "so" 100% \\n'
+
+
+def element(number: int, *, folder: str = "/runs/r", num_gpus: int = 1, num_cpus: int = 8) -> LaunchSpec:
+    return LaunchSpec(
+        key=f"r/replica-{number}",
+        argv=("/env/bin/python", "-m", "tasks.inference.worker", f"{folder}/{number}/spec.json"),
+        cwd=Path(f"{folder}/{number}"),
+        log_path=Path(f"{folder}/{number}.log"),
+        placement=Placement(num_gpus=num_gpus, num_cpus=num_cpus),
+        env={"PYTHONPATH": "/milepost", "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def job(config: SlurmConfig, *elements: LaunchSpec) -> BatchJob:
+    return BatchJob(name="milepost-r-0123abcd", comment="r/replica-0 +1 0a1b2c", elements=elements, config=config)
+
+
+JOBS = {
+    "plain": job(SlurmConfig(), element(0), element(1)),
+    "everything": job(
+        SlurmConfig(
+            partition="gpu,big",
+            account="team a",
+            qos="high",
+            time="1-12:00:00",
+            constraint="[a100|h100]&nvlink",
+            reservation="milepost",
+            memory="64G",
+            extra=("--exclude=node[7-9]", "--mail-type=FAIL"),
+            env={"TOKEN": "never in a script"},
+            container="apptainer exec --nv --bind '/data/my files' /images/vllm.sif",
+        ),
+        element(0, num_gpus=8, num_cpus=64),
+    ),
+    "hostile": job(
+        SlurmConfig(account=HOSTILE, container="srun --container-image='my image'"),
+        element(0, folder=f"/runs/{HOSTILE}\nline", num_gpus=0, num_cpus=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_script_is_the_golden_one(name: str) -> None:
+    text = batch_script(JOBS[name])
+    path = GOLDEN / f"{name}.sh"
+    if os.environ.get("MILEPOST_ACCEPT_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text(), f"a change that is wanted is accepted by: {ACCEPT}"
+    assert "never in a script" not in text
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_bash_can_read_the_script(name: str) -> None:
+    subprocess.run(["bash", "-n", GOLDEN / f"{name}.sh"], check=True)
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+
+
+@settings(max_examples=40)
+@given(word=TEXT, value=TEXT)
+def test_bash_reads_back_whatever_was_written(word: str, value: str) -> None:
+    spec = LaunchSpec(
+        key="k",
+        argv=("program", word),
+        cwd=Path("/") / word.replace("/", "_"),
+        log_path=Path("/log"),
+        placement=Placement(num_gpus=0, num_cpus=1),
+        env={"VALUE": value},
+    )
+    script = batch_script(job(SlurmConfig(), spec))
+    until_esac = script[: script.index("\nesac\n") + len("\nesac\n")]
+    tell = 'printf "%s\\0" "${argv[@]}" "$folder" "$VALUE"'
+    environment = {"SLURM_ARRAY_TASK_ID": "0", "LC_ALL": "C.UTF-8"}
+    answer = subprocess.run(["bash", "-c", until_esac + tell], env=environment, capture_output=True, check=True)
+    assert answer.stdout.decode().split("\0")[:-1] == ["program", word, str(spec.cwd), value]
+
+
+def test_a_line_break_is_in_no_directive() -> None:
+    for text in ("a\nb", "a\rb", "a\0b"):
+        with pytest.raises(ConfigError, match="line break"):
+            quote_directive(text)
+    # shell comments are all that Slurm reads; a directive after the first command would be ignored
+    script = batch_script(JOBS["hostile"])
+    directives = [line for line in script.splitlines() if line.startswith("#SBATCH")]
+    assert script.splitlines()[1 : 1 + len(directives)] == directives
+
+
+def test_the_output_of_slurm_goes_where_its_patterns_cannot_lead_it_astray() -> None:
+    assert batch_options(Path("/a/100%j")) == ["--output=/a/100%%j/slurm-%A_%a.out"]
+    assert batch_options(Path("/a\\b")) == ["--output=/dev/null"]
