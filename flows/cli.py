@@ -1,7 +1,7 @@
 """The command `milepost`. Parses, calls, prints; decides nothing about evaluation.
 
-Exit codes: 0 done, 1 the run failed, 2 the user's input is wrong (nothing was launched, no traceback), 128 + signal it
-was interrupted (130 Ctrl-C, 143 SIGTERM) and the same command goes on.
+Exit codes: 0 done, 1 the run failed, 2 the user's input is wrong (nothing was launched, no traceback), 3 done, but a
+gate failed, 128 + signal it was interrupted (130 Ctrl-C, 143 SIGTERM) and the same command goes on.
 """
 
 import io
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from flows.cluster_commands import devcluster
-from flows.command_line import AsJson, errors_shown
-from schemas.errors import MilepostError
+from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown
+from flows.dataset_commands import dataset
+from schemas.errors import ConfigError, MilepostError
+from schemas.gates import GATE_FAILED, GATES
 
 if TYPE_CHECKING:
     from schemas.summary import RunSummary
@@ -31,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(devcluster)
+app.add_typer(dataset)
 
 _PREFECT_DEFAULTS: Final = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -46,10 +49,6 @@ _END_S: Final = 30.0
 _INTERRUPTED_END_S: Final = 5.0
 """The same after an interruption: whoever asked for the end waits for it."""
 
-ConfigPath = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="YAML file: Milepost's keys or an AReaL training config")
-]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides, such as actor.path=ckpt/")]
 Fileroot = Annotated[Path, typer.Option(help="cluster.fileroot of the configuration")]
 DEFAULT_FILEROOT: Final = Path("milepost-out")
 DEMO_CHECKPOINT: Final = Path(".demo/smollm2-135m-instruct")
@@ -79,11 +78,16 @@ def evaluate(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Show the resolved configuration with the origin of each value")
     ] = False,
+    fail_on: Annotated[
+        str, typer.Option(metavar="GATES", help="End with exit code 3 on any of: drift,inconsistency")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Evaluate one checkpoint on one dataset. The same command again resumes an unfinished run."""
     with errors_shown(as_json=as_json):
         from schemas.config import load_with_origins, render_config
+
+        gates = _parse_gates(fail_on)
 
         loaded = load_with_origins(config, overrides or ())
         if print_config:
@@ -100,7 +104,15 @@ def evaluate(
 
             return evaluate(loaded.config)
 
-        _show(_run_flow(run), as_json=as_json)
+        _show(_run_flow(run), as_json=as_json, gates=gates)
+
+
+def _parse_gates(text: str) -> frozenset[str]:
+    gates = frozenset(filter(None, text.split(",")))
+    unknown = sorted(gates - set(GATES))
+    if unknown:
+        raise ConfigError(f"--fail-on has no gate {unknown[0]!r}; allowed: {', '.join(GATES)}, joined by commas")
+    return gates
 
 
 @app.command()
@@ -114,7 +126,7 @@ def regrade(
 ) -> None:
     """Grade the samples of a run again, without generating; the result is a new run, the old one stays."""
     with errors_shown(as_json=as_json):
-        from tasks.grading.regrading import plan_regrading
+        from tasks.regrading.stage import plan_regrading
 
         plan_regrading(fileroot, run, overrides or ())
 
@@ -126,8 +138,8 @@ def regrade(
         _show(_run_flow(run_flow), as_json=as_json)
 
 
-def _show(summary: "RunSummary", *, as_json: bool) -> None:
-    """Print the outcome and end the process."""
+def _show(summary: "RunSummary", *, as_json: bool, gates: frozenset[str] = frozenset()) -> None:
+    """Print the outcome and end the process: with exit code 3 where one of `gates` failed."""
     from flows.console import print_summary
     from flows.interruption import end_within
 
@@ -135,7 +147,10 @@ def _show(summary: "RunSummary", *, as_json: bool) -> None:
         typer.echo(summary.model_dump_json())
     else:
         print_summary(summary)
-    end_within(_END_S, 0)
+    failed = [gate for gate in summary.alarms if gate in gates]
+    if failed:
+        typer.echo(f"gate failed: {', '.join(failed)}; see {summary.run_dir}/report.html", err=True)
+    end_within(_END_S, GATE_FAILED if failed else 0)
 
 
 def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":

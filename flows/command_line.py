@@ -3,12 +3,17 @@
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from schemas.errors import MilepostError
 
+ConfigPath = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="YAML file: Milepost's keys or an AReaL training config")
+]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides, such as actor.path=ckpt/")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
 
 

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from infra.text_table import UNDEFINED
 from schemas.comparison import Comparison
 from schemas.diagnosis import Check, CheckStatus
 from schemas.progress import ReplicaProgress
@@ -20,7 +21,7 @@ from schemas.run import RunState
 from schemas.states import WorkerPhase
 from schemas.store import PublishedRun
 from schemas.summary import RunSummary
-from tasks.report.metrics_table import UNDEFINED, headline_metrics, tabulate_metrics
+from tasks.report.metrics_table import headline_metrics, tabulate_metrics
 
 _PIPED_WIDTH: Final = 160
 """Columns of what is not printed on a terminal: it has no width of its own, and 80 would break every cell."""
@@ -54,12 +55,15 @@ def print_summary(summary: RunSummary) -> None:
     OUT.print(title, soft_wrap=True)
     OUT.print(shown)
     OUT.print(Text("value, ± standard error; – where there is too little to tell"), style="dim")
+    for alarm in summary.alarms:
+        OUT.print(Text(f"alarm    {alarm}: see the report"), style="red", soft_wrap=True)
     for difference in summary.differences:
         OUT.print(Text(f"mixed    {difference}"), style="yellow", soft_wrap=True)
     places = {
         "run": summary.run_id,
         "metrics": f"{summary.store}/metrics  (all metrics, with 95% intervals)",
         "samples": f"{summary.store}/samples",
+        "report": f"{summary.run_dir}/report.html",
         "logs": f"{summary.run_dir}/logs",
     }
     for name, place in places.items():

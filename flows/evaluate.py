@@ -6,7 +6,7 @@ Order and names only; each stage is a task of its own room.
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import cast
+from typing import TypeVar, cast
 
 from prefect import flow
 from prefect.futures import PrefectFuture, wait
@@ -15,17 +15,28 @@ from prefect.utilities.annotations import quote
 from infra.checkpoints.pins import release_pin, verify_pin
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
+from schemas.consistency import ConsistencyReport
+from schemas.drift import DriftCheck
 from schemas.errors import MilepostError, UserInputError
 from schemas.inference import WorkerResult
 from schemas.summary import RunSummary
+from schemas.validation_set import ValidationSet
+from tasks.checkpoint.resolution import ResolvedCheckpoint
 from tasks.checkpoint.task import resolve_checkpoint_task
+from tasks.consistency.stage import settle_disagreement
+from tasks.consistency.task import check_consistency_task
+from tasks.drift.profiles import Rows, name_rows
+from tasks.drift.task import check_drift_task
 from tasks.grading.task import grade_task
 from tasks.inference.session import RunSession
 from tasks.inference.task import merge_samples_task, plan_run_task, run_inference_task
 from tasks.metrics.task import aggregate_metrics_task
+from tasks.refresh.task import read_pool_task, refresh_validation_set_task
+from tasks.report.page import Guards
 from tasks.report.task import publish_task
-from tasks.validation_set.loading import ValidationSet
 from tasks.validation_set.task import load_validation_set_task
+
+T = TypeVar("T")
 
 
 @flow(name="evaluate", description="Evaluate one checkpoint on one dataset")
@@ -40,20 +51,49 @@ def evaluate(config: EvaluationConfig) -> RunSummary:
     open_store(config.cluster.fileroot).check_writable()
     checkpoint = resolve_checkpoint_task(config)
     try:
-        validation_set = load_validation_set_task(config, checkpoint.report, checkpoint.folder)
+        validation_set, drift = _guarded_validation_set(config, checkpoint)
         with plan_run_task(config, checkpoint, _quoted(validation_set), now=datetime.now(UTC)) as session, _launched():
-            _generate_and_grade(config, session)
+            consistency = _generate_consistently(config, session)
             verify_pin(checkpoint.pin)
             certificate = merge_samples_task(session)
             aggregate_metrics_task(session.run, config.metrics)
-            return publish_task(config, session, certificate)
+            return publish_task(config, session, certificate, Guards(drift=drift, consistency=consistency))
     finally:
         release_pin(checkpoint.pin)
 
 
-def _quoted(validation_set: ValidationSet) -> ValidationSet:
-    """Return it as Prefect passes it on untouched: else it would walk through every prompt in search of futures."""
-    return cast("ValidationSet", quote(validation_set))
+def _guarded_validation_set(
+    config: EvaluationConfig, checkpoint: ResolvedCheckpoint
+) -> tuple[ValidationSet, DriftCheck | None]:
+    """Check what is asked for drift, refresh the validation set from its pool where that is due, and load it."""
+    now, report = datetime.now(UTC), checkpoint.report
+    if not config.refresh.pool:
+        validation_set = load_validation_set_task(config, report, checkpoint.folder)
+        return validation_set, _check_drift(config, name_rows(validation_set.rows), checkpoint, now)
+    drift = _check_drift(config, read_pool_task(config), checkpoint, now)
+    drifted = drift.drifted_features if drift else ()
+    refresh_validation_set_task(config, drifted=drifted, position=report.position, now=now)
+    return load_validation_set_task(config, report, checkpoint.folder), drift
+
+
+def _check_drift(
+    config: EvaluationConfig, rows: Rows, checkpoint: ResolvedCheckpoint, now: datetime
+) -> DriftCheck | None:
+    return check_drift_task(config, _quoted(rows), checkpoint, now=now) if config.drift.enabled else None
+
+
+def _generate_consistently(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:
+    """Generate and grade until the replicas agree, or until what to do about it has been done."""
+    while True:
+        _generate_and_grade(config, session)
+        report = check_consistency_task(config, session)
+        if not settle_disagreement(config, session, report):
+            return report
+
+
+def _quoted(data: T) -> T:
+    """Return what Prefect passes on untouched: else it would walk through every prompt in search of futures."""
+    return cast("T", quote(data))
 
 
 @contextmanager

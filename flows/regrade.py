@@ -7,10 +7,11 @@ from pathlib import Path
 from prefect import flow
 
 from schemas.summary import RunSummary
-from tasks.grading.regrading import plan_regrading
-from tasks.grading.task import grade_task, open_regrading_task
+from tasks.grading.task import grade_task
 from tasks.inference.task import merge_samples_task
 from tasks.metrics.task import aggregate_metrics_task
+from tasks.regrading.stage import plan_regrading
+from tasks.regrading.task import open_regrading_task
 from tasks.report.task import publish_task
 
 

@@ -2,6 +2,7 @@
 
 {fileroot}/runs/{run_id}/
     run.json  plan.json  config.yaml  prompts.parquet  grades.parquet  samples.parquet  metrics.parquet
+    shards.parquet  consistency.parquet  report.html
     attempts/0001/replica-000/   spec.json, work.parquet, segments/, heartbeat.json, result.json
     logs/attempt-0001-replica-000.log
     owners/                      who may change it (infra/run_ownership.py)
@@ -68,6 +69,21 @@ class RunDirectory:
         return self.path / "metrics.parquet"
 
     @property
+    def shards_path(self) -> Path:
+        """What each replica did, SHARDS."""
+        return self.path / "shards.parquet"
+
+    @property
+    def consistency_path(self) -> Path:
+        """Whether the replicas agree, CONSISTENCY."""
+        return self.path / "consistency.parquet"
+
+    @property
+    def page_path(self) -> Path:
+        """The page for people."""
+        return self.path / "report.html"
+
+    @property
     def attempts_path(self) -> Path:
         """The folder of all attempts."""
         return self.path / "attempts"
@@ -88,6 +104,24 @@ class RunDirectory:
     def replica_dirs(self) -> list[Path]:
         """Return the folders of all workers of all attempts, oldest attempt first."""
         return sorted(self.attempts_path.glob("[0-9]*/replica-[0-9]*"))
+
+    def set_aside(self, attempt: int, replica: int) -> Path:
+        """Rename the folder of a worker whose samples are not to be used, and return it.
+
+        Raises:
+            StoreError: the file system refuses.
+        """
+        folder = self.replica_dir(attempt, replica)
+        aside = folder.with_name(f"quarantined-{folder.name}")
+        try:
+            folder.replace(aside)
+        except OSError as exc:
+            raise StoreError(f"cannot rename {folder} to {aside.name}: {exc.strerror}") from exc
+        return aside
+
+    def quarantined_dirs(self) -> list[Path]:
+        """Return the folders that were set aside, oldest attempt first."""
+        return sorted(self.attempts_path.glob("[0-9]*/quarantined-replica-[0-9]*"))
 
     def read_state(self) -> RunState:
         """Return run.json.

@@ -149,3 +149,13 @@ class DriftCheck(Model):
     def alarmed(self) -> bool:
         """Whether anybody should look."""
         return self.drifted or self.violated
+
+    @property
+    def drifted_features(self) -> tuple[str, ...]:
+        """Names of the features that drifted."""
+        return tuple(feature.name for feature in self.report.features if feature.drifted) if self.report else ()
+
+    @property
+    def broken_rules(self) -> tuple[str, ...]:
+        """Names of the rules of the data contract that do not hold."""
+        return tuple(rule.name for rule in self.contract if not rule.holds)

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from schemas.base import Model
+from schemas.consistency import ConsistencyVerdict
+from schemas.gates import Gate
 from schemas.run import RunIdentity
 
 
@@ -56,3 +58,16 @@ class RunSummary(RunIdentity):
     """Seconds of generation, summed over replicas and attempts."""
     differences: tuple[str, ...] = ()
     """What changed between the attempts of the run (engine version, device, …)."""
+    has_drifted: bool | None = None
+    """Whether the dataset drifted or breaks its contract; None when that was not checked."""
+    consistency: ConsistencyVerdict | None = None
+    """Whether the replicas agree; None when they were not compared."""
+
+    @property
+    def alarms(self) -> tuple[Gate, ...]:
+        """The gates that this run does not pass."""
+        found: dict[Gate, bool] = {
+            "drift": self.has_drifted is True,
+            "inconsistency": self.consistency == "disagree",
+        }
+        return tuple(gate for gate, is_raised in found.items() if is_raised)

@@ -138,7 +138,49 @@ DRIFT: Final = _schema(
     _field("checked_at", pa.timestamp("us", tz="UTC"), "When they were compared"),
 )
 
-TABLES: Final[dict[str, pa.Schema]] = {"runs": RUNS, "samples": SAMPLES, "metrics": METRICS, "drift": DRIFT}
+SHARDS: Final = _schema(
+    *_IDENTITY,
+    _field("attempt", pa.int32(), "Launch of the run"),
+    _field("replica", pa.int32(), "Replica of that launch"),
+    _field("num_samples", pa.int64(), "Samples it made"),
+    _field("num_items", pa.int64(), "Problems it worked on"),
+    _field(
+        "accuracy", pa.float64(), "Mean score; null without one or where it did not finish", nullable=True
+    ),
+    _field("mean_length", pa.float64(), "Mean tokens of its completions; null likewise", nullable=True),
+    _field("no_answer_rate", pa.float64(), "Share of its samples that state no answer; null likewise", nullable=True),
+    _field("mean_logprob", pa.float64(), "Mean of its samples' mean_logprob, nats; null likewise", nullable=True),
+    _field("residuals", pa.map_(pa.string(), pa.float64()), "By measure: distance from all, in standard deviations"),
+    _field("problems", pa.list_(pa.string()), "What speaks against it; empty for a healthy replica"),
+    _field("is_quarantined", pa.bool_(), "Whether its samples were set aside and made again"),
+    _field("engine", pa.string(), "Engine adapter it ran; null when it never said", nullable=True),
+    _field("dtype", pa.string(), "dtype in use; null when it never said", nullable=True),
+    _field("device", pa.string(), "Its device; null when it never said", nullable=True),
+    _field("weight_sample", pa.string(), "Digest of a sample of the weights it loaded, hex", nullable=True),
+    _field("versions", pa.map_(pa.string(), pa.string()), "Package versions of its engine"),
+)
+
+CONSISTENCY: Final = _schema(
+    *_IDENTITY,
+    _field("check", pa.string(), "What was compared; verdict for what follows from all"),
+    _field("outcome", pa.string(), "passed, violated or cannot_tell"),
+    _field("decides", pa.bool_(), "Whether the verdict rests on it; the others are shown"),
+    _field("suspects", pa.list_(pa.string()), "Replicas that differ from the others"),
+    _field("statistic", pa.float64(), "Largest residual, distance or difference", nullable=True),
+    _field("threshold", pa.float64(), "What it was held against", nullable=True),
+    _field("p_value", pa.float64(), "Chance of it among replicas that agree; null where not needed", nullable=True),
+    _field("detectable", pa.float64(), "Difference of one replica that would have been seen", nullable=True),
+    _field("message", pa.string(), "What was found, in words"),
+)
+
+TABLES: Final[dict[str, pa.Schema]] = {
+    "runs": RUNS,
+    "samples": SAMPLES,
+    "metrics": METRICS,
+    "drift": DRIFT,
+    "shards": SHARDS,
+    "consistency": CONSISTENCY,
+}
 """The store's tables by name."""
 
 PROMPT_SCHEMA: Final = _schema(

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.consistency import ConsistencyCheck, ConsistencyConfig, ConsistencyReport, ReplicaReport
+from tasks.consistency.canaries import CANARIES
 from tasks.consistency.measures import ReplicaSamples, read_samples
 from tasks.consistency.shards import (
     PLAIN_RULE,
@@ -20,8 +21,6 @@ from tasks.consistency.shards import (
     plain_rule,
 )
 
-CANARIES: Final = "canaries"
-"""Name of the check that alone is enough for `agree`."""
 _DEFAULTS: Final = ConsistencyConfig()
 
 

@@ -138,6 +138,12 @@ def tabulate(items: Sequence[EvalItem]) -> pa.Table:
     )
 
 
+def name_rows(table: pa.Table) -> Rows:
+    """Return rows of no stored version; their digest is their name."""
+    digest = digest_rows(table)
+    return Rows(version=digest, digest=digest, table=table)
+
+
 def digest_rows(table: pa.Table) -> str:
     """Return the 128-bit hex digest of rows, whatever their order."""
 

@@ -6,15 +6,15 @@ from typing import Final
 
 import pyarrow as pa
 
+from infra.text_table import UNDEFINED, TextTable, escape_markdown, to_markdown
 from schemas.drift import DriftCheck, FeatureDrift
 from schemas.expectations.contract import RuleResult
 from schemas.tables import DRIFT
-from tasks.report.metrics_table import UNDEFINED, MetricsTable, escape_markdown, to_markdown
 
 _STATUS: Final = {
-    "frozen": "the reference was frozen now: there was nothing to compare with",
+    "frozen": "the reference was frozen: there was nothing to compare it with",
     "unchanged": "rows, reference and settings are those of the last check, whose result this is",
-    "checked": "checked now",
+    "checked": "compared",
     "not_due": "no check was due: this is the last result",
 }
 _NUM_NAMED: Final = 3
@@ -66,7 +66,7 @@ def _lines(check: DriftCheck, now: datetime) -> Iterator[str]:
     contract = ", **the data contract is broken**" if check.violated else ""
     yield f"## Dataset {escape_markdown(check.dataset)}: {verdict}{contract}"
     yield ""
-    yield f"{_STATUS[check.status]}; {check.checked_at:%Y-%m-%d %H:%M %Z}, {_age(now - check.checked_at)} ago."
+    yield f"{describe_status(check)}, {_age(now - check.checked_at)} ago."
     if check.report is not None:
         yield (
             f"{check.report.num_current:,} rows ({check.current_version}) against {check.report.num_reference:,} "
@@ -79,7 +79,20 @@ def _lines(check: DriftCheck, now: datetime) -> Iterator[str]:
         yield f"All {len(check.contract)} rules of the data contract hold."
 
 
-def tabulate_features(features: Sequence[FeatureDrift]) -> MetricsTable:
+def describe_findings(check: DriftCheck) -> str:
+    """Return in one line what drifted, by how much, and which rules are broken."""
+    features = check.report.features if check.report else ()
+    found = [f"{each.name} by {_number(each.effect)} ({each.details})" for each in features if each.drifted]
+    found += [f"rule broken: {_rule_line(rule)}" for rule in check.contract if not rule.holds]
+    return f"{check.dataset}: {'; '.join(found)}; {check.current_version} against {check.reference_version}"
+
+
+def describe_status(check: DriftCheck) -> str:
+    """Return what was done, and when."""
+    return f"{_STATUS[check.status]}; {check.checked_at:%Y-%m-%d %H:%M %Z}"
+
+
+def tabulate_features(features: Sequence[FeatureDrift]) -> TextTable:
     """Return a row per feature: effect and floor, p-value, verdict, distances, and what changed most."""
     header = ["feature", "effect", "floor", "p", "verdict", "PSI", "JS", "KL", "what changed most"]
     rows = [
@@ -94,7 +107,7 @@ def tabulate_features(features: Sequence[FeatureDrift]) -> MetricsTable:
         ]
         for feature in features
     ]
-    return MetricsTable(header=header, rows=rows)
+    return TextTable(header=header, rows=rows)
 
 
 def _verdict(feature: FeatureDrift) -> str:
@@ -110,9 +123,13 @@ def _number(value: float | None) -> str:
 
 
 def _describe_rule(rule: RuleResult) -> str:
+    return escape_markdown(_rule_line(rule))
+
+
+def _rule_line(rule: RuleResult) -> str:
     named = ", ".join(rule.item_ids[:_NUM_NAMED])
     rows = f", {rule.num_violations:,} of {rule.num_rows:,} rows do not: {named}" if rule.num_violations else ""
-    return escape_markdown(f"{rule.name} does not hold{rows}{'; ' if rule.details else ''}{rule.details}")
+    return f"{rule.name} does not hold{rows}{'; ' if rule.details else ''}{rule.details}"
 
 
 def _age(passed: timedelta) -> str:

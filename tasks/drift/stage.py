@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -21,43 +20,39 @@ from infra.datasets.loading import load_candidates
 from infra.datasets.naming import dataset_name
 from infra.validation_sets import VersionStore, open_versions
 from schemas.config import EvaluationConfig
-from schemas.dataset import EvalItem
 from schemas.drift import DriftCheck
 from schemas.errors import DatasetError, MilepostError
 from schemas.training_position import TrainingPosition
 from tasks.drift.cadence import is_due
-from tasks.drift.profiles import ProfileStore, Rows, digest_rows, tabulate
+from tasks.drift.profiles import ProfileStore, Rows, name_rows, tabulate
 from tasks.drift.validation import ValidationReply, ValidationRequest
 
 _LAST: Final = "drift.json"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
 
-def check_drift(
-    config: EvaluationConfig, items: Sequence[EvalItem], *, position: TrainingPosition, now: datetime
-) -> DriftCheck:
-    """Return how `items` differ from the frozen reference and whether they keep its contract.
+def check_drift(config: EvaluationConfig, current: Rows, *, position: TrainingPosition, now: datetime) -> DriftCheck:
+    """Return how `current` differs from the frozen reference and whether it keeps its contract.
 
-    The first call freezes its items as the reference. Nothing is compared when no check is due, or when rows,
+    The first call freezes its rows as the reference. Nothing is compared when no check is due, or when rows,
     reference and settings are those of the last result.
 
     Args:
         config: Its section `drift` says how and how often; `drift.enabled` is the caller's to ask.
-        items: What the configured source gives now: the pool where there is one, else the validation set. At least one.
+        current: What the configured source gives now: the pool where there is one, else the validation set.
         position: Of the checkpoint.
         now: With its time zone.
 
     Raises:
-        DatasetError: no items, a reference that cannot be read or was changed by hand, or a feature of the user's own
+        DatasetError: no rows, a reference that cannot be read or was changed by hand, or a feature of the user's own
             that fails.
         MilepostError: the process that compares died.
         StoreError: the disk refused.
     """
-    if not items:
-        raise DatasetError("check-drift: there are no items to compare, expected at least one")
+    if not current.table.num_rows:
+        raise DatasetError("check-drift: there are no rows to compare, expected at least one")
     name = dataset_name(config.valid_dataset)
     versions = open_versions(config.cluster.fileroot, name)
-    current = as_rows(items)
     reference, is_new = _find_reference(config, versions, current)
     settings = _digest_settings(config, reference, current)
     last = _read_last(versions.root)
@@ -80,25 +75,19 @@ def check_drift(
         position=position,
         settings=settings,
     )
+    versions.root.mkdir(parents=True, exist_ok=True)
     write_text_atomically(versions.root / _LAST, check.model_dump_json(indent=1) + "\n")
     return check
 
 
-def freeze_reference(config: EvaluationConfig, items: Sequence[EvalItem], version: str) -> None:
-    """Make `items`, what a version of the validation set was drawn from, the reference of its evaluations.
+def freeze_reference(config: EvaluationConfig, rows: Rows, version: str) -> None:
+    """Make `rows`, what a version of the validation set was drawn from, the reference of its evaluations.
 
     Raises:
         StoreError: the disk refused.
     """
     versions = open_versions(config.cluster.fileroot, dataset_name(config.valid_dataset))
-    ProfileStore(versions.root).freeze(as_rows(items)._replace(version=version))
-
-
-def as_rows(items: Sequence[EvalItem]) -> Rows:
-    """Return items as rows to compare, their version being their digest."""
-    table = tabulate(items)
-    digest = digest_rows(table)
-    return Rows(version=digest, digest=digest, table=table)
+    ProfileStore(versions.root).freeze(rows._replace(version=version))
 
 
 def _find_reference(config: EvaluationConfig, versions: VersionStore, current: Rows) -> tuple[Rows, bool]:
@@ -131,7 +120,7 @@ def _load_reference(config: EvaluationConfig, path: str) -> Rows:
         raise DatasetError(f"drift.reference: {exc}") from exc
     if not items:
         raise DatasetError(f"drift.reference: {path} has no rows, expected at least one")
-    return as_rows(items)
+    return name_rows(tabulate(items))
 
 
 def _digest_settings(config: EvaluationConfig, reference: Rows, current: Rows) -> str:

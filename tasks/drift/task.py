@@ -8,16 +8,30 @@ from prefect.cache_policies import NO_CACHE
 
 from schemas.config import EvaluationConfig
 from schemas.drift import DriftCheck
-from schemas.training_position import TrainingPosition
+from schemas.events import DriftDetected
+from tasks.alerts.task import announce
+from tasks.checkpoint.resolution import ResolvedCheckpoint
 from tasks.drift.profiles import Rows
+from tasks.drift.report import describe_findings, summarise
 from tasks.drift.stage import check_drift
-from tasks.report.drift import summarise
 
 
-def check(config: EvaluationConfig, current: Rows, *, position: TrainingPosition, now: datetime) -> DriftCheck:
-    """Compare `current` with the frozen reference and show the result as an artifact."""
-    found = check_drift(config, current, position=position, now=now)
+def check(config: EvaluationConfig, current: Rows, checkpoint: ResolvedCheckpoint, *, now: datetime) -> DriftCheck:
+    """Compare `current` with the frozen reference, show the result as an artifact, and announce what is new of it."""
+    found = check_drift(config, current, position=checkpoint.report.position, now=now)
     create_markdown_artifact(summarise(found, now=now), key="drift", description="Drift of the validation set")
+    if found.alarmed and found.status == "checked":
+        event = DriftDetected(
+            checkpoint=checkpoint.name,
+            global_step=checkpoint.report.global_step,
+            dataset=found.dataset,
+            message=describe_findings(found),
+            reference_version=found.reference_version,
+            current_version=found.current_version,
+            features=found.drifted_features,
+            broken_rules=found.broken_rules,
+        )
+        announce(event, f"dataset.{found.dataset}")
     return found
 
 

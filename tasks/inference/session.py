@@ -26,6 +26,7 @@ from infra.run_directory import RunDirectory, create_run, find_resumable
 from infra.run_ownership import RunOwnership
 from infra.slurm.cli import CliClient
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
+from schemas.consistency import WorkerName
 from schemas.errors import MilepostError, StoreError, WorkerError
 from schemas.inference import EngineSpec, Plan, WorkerResult, WorkerSpec
 from schemas.provenance import Provenance
@@ -107,6 +108,8 @@ class RunSession:
             StoreError: the run folder cannot be written.
         """
         self.settings = settings
+        self.stopping.clear()
+        self._jobs = None
         self.launcher = make_launcher(config, self.run)
         self.launcher.end_earlier_jobs()
         self.begin_attempt(
@@ -120,6 +123,30 @@ class RunSession:
         self.specs = tuple(
             self._prepare_replica(config, settings, replica, rows) for replica, rows in enumerate(work) if rows.num_rows
         )
+
+    def make_again(self, config: EvaluationConfig, workers: Sequence[WorkerName], reason: str) -> None:
+        """Begin an attempt that makes the samples of these workers, set aside before, on the other replicas.
+
+        Raises:
+            StoreError: the run folder cannot be written.
+        """
+        if self.settings is None:
+            raise WorkerError("the session has no attempt; start one first")
+        dropped = {worker.replica for worker in workers if worker.attempt == self.attempt}
+        kept = tuple(placement for replica, placement in enumerate(self.settings.placements) if replica not in dropped)
+        self.add_difference(f"{', '.join(map(str, workers))} quarantined: {reason}")
+        # all of them are left out only where the last attempt itself made up for others
+        settings = self.settings._replace(placements=kept or self.settings.placements)
+        self.start_attempt(config, settings, self._state.attempts[-1].provenance)
+
+    def add_difference(self, text: str) -> None:
+        """Name in the run's state something that sets parts of it apart; once.
+
+        Raises:
+            StoreError: the run folder cannot be written.
+        """
+        if text not in self._state.differences:
+            self._update(differences=(*self._state.differences, text))
 
     def begin_attempt(
         self, config: EvaluationConfig, *, num_replicas: int, batch_size: int, provenance: Provenance

@@ -11,6 +11,7 @@ from schemas.config import EvaluationConfig
 from schemas.errors import MilepostError, WorkerError
 from schemas.inference import SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
+from schemas.validation_set import ValidationSet
 from tasks.checkpoint.resolution import ResolvedCheckpoint
 from tasks.inference.canaries import plan_canaries
 from tasks.inference.journal import read_tables
@@ -19,7 +20,6 @@ from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
 from tasks.inference.planning import PlanSettings, default_batch_size, make_plan, planned_dtype
 from tasks.inference.session import ReplicaSettings, RunSession, open_session
 from tasks.inference.supervision import ReplicaLaunch, launch_spec, run_replica
-from tasks.validation_set.loading import ValidationSet
 
 logger = logging.getLogger(__name__)
 

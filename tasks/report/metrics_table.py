@@ -1,19 +1,9 @@
 """The metrics of a run as a table for people: one row per subset, one column per metric."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
 
+from infra.text_table import UNDEFINED, TextTable
 from schemas.summary import MetricValue
-
-UNDEFINED: Final = "–"
-"""Shown where a metric has no value, or no standard error: never 0."""
-
-
-class MetricsTable(NamedTuple):
-    """Cells ready to print; `rows` have as many cells as `header`."""
-
-    header: list[str]
-    rows: list[list[str]]
 
 
 def headline_metrics(metrics: Sequence[MetricValue]) -> list[MetricValue]:
@@ -28,7 +18,7 @@ def _k_of(metric: str) -> int:
     return int(metric.partition("@")[2])
 
 
-def tabulate_metrics(metrics: Sequence[MetricValue]) -> MetricsTable:
+def tabulate_metrics(metrics: Sequence[MetricValue]) -> TextTable:
     """Return `subset`, one column per metric as `value ± stderr`, then scored/planned and failed samples.
 
     The whole set comes first, then the subsets by name.
@@ -48,7 +38,7 @@ def tabulate_metrics(metrics: Sequence[MetricValue]) -> MetricsTable:
                 str(counted.num_failed),
             ]
         )
-    return MetricsTable(header=["subset", *names, "scored", "failed"], rows=rows)
+    return TextTable(header=["subset", *names, "scored", "failed"], rows=rows)
 
 
 def format_estimate(row: MetricValue) -> str:
@@ -58,19 +48,6 @@ def format_estimate(row: MetricValue) -> str:
     digits = 3 if abs(row.value) < 10 else 1
     stderr = UNDEFINED if row.stderr is None else f"{row.stderr:.{digits}f}"
     return f"{row.value:.{digits}f} ± {stderr}"
-
-
-def to_markdown(table: MetricsTable) -> str:
-    """Return the table as GitHub Markdown; names of subsets are data and are escaped."""
-    lines = [table.header, ["---"] * len(table.header), *table.rows]
-    return "\n".join("| " + " | ".join(escape_markdown(cell) for cell in line) + " |" for line in lines) + "\n"
-
-
-def escape_markdown(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line."""
-    special = "\\`*_{}[]<>()#+!|"
-    flat = " ".join(text.split())
-    return "".join(f"\\{letter}" if letter in special else letter for letter in flat)
 
 
 def _in_order(names: Iterable[str]) -> list[str]:

@@ -7,15 +7,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from infra.store import Store, open_store
+from infra.table_files import TableSource
+from infra.text_table import UNDEFINED
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
 from schemas.summary import MetricValue, RunSummary
 from schemas.tables import RUNS
+from tasks.drift.report import to_drift_table
 from tasks.inference.merge import MergeCertificate
 from tasks.inference.session import RunSession
+from tasks.report.page import Guards, write_page
 
 
-def publish_run(config: EvaluationConfig, session: RunSession, certificate: MergeCertificate) -> RunSummary:
-    """Put runs, samples and metrics of a run into the store and return its summary.
+def publish_run(
+    config: EvaluationConfig, session: RunSession, certificate: MergeCertificate, guards: Guards
+) -> RunSummary:
+    """Put the tables of a run into the store, its page into its folder, and return its summary.
 
     Raises:
         StoreError: the store refuses; the same command publishes it again.
@@ -25,17 +31,39 @@ def publish_run(config: EvaluationConfig, session: RunSession, certificate: Merg
         MetricValue.model_validate({name: row[name] for name in MetricValue.model_fields})
         for row in pq.read_table(session.run.metrics_path).to_pylist()
     )
-    tables = {
+    tables: dict[str, TableSource] = {
         "runs": _runs_table(config, session, certificate),
         "samples": session.run.samples_path,
         "metrics": session.run.metrics_path,
     }
+    # a run that grades another's samples again has no replicas to compare
+    compared = {"shards": session.run.shards_path, "consistency": session.run.consistency_path}
+    tables |= {name: path for name, path in compared.items() if path.exists()}
+    if guards.drift is not None:
+        tables["drift"] = to_drift_table(guards.drift, session.identity.model_dump())
+    summary = _summarise(session, store, metrics, guards)
+    write_page(session.run.page_path, summary, guards, provenance=_provenance(session))
     store.publish(session.run.run_id, config.experiment_name, tables)
     session.complete()
-    return _summarise(session, store, metrics)
+    return summary
 
 
-def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ...]) -> RunSummary:
+def _provenance(session: RunSession) -> list[tuple[str, str]]:
+    """Return what shaped the numbers, for people."""
+    attempt = session.state.attempts[-1]
+    devices = sorted({fact.device for each in session.state.attempts for fact in each.engine_facts})
+    return [
+        ("engine", session.plan.engine),
+        ("dtype", session.plan.dtype),
+        ("devices", ", ".join(devices) or UNDEFINED),
+        ("seed", str(session.plan.seed)),
+        ("attempts", str(session.attempt)),
+        *(("difference", text) for text in session.state.differences),
+        *sorted(attempt.provenance.versions().items()),
+    ]
+
+
+def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ...], guards: Guards) -> RunSummary:
     whole = next(row for row in metrics if row.subset == "all")
     identity = session.identity.model_dump()
     return RunSummary(
@@ -51,6 +79,8 @@ def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ..
         wall_s=session.wall_s,
         engine_s=sum(attempt.engine_s for attempt in session.state.attempts),
         differences=session.state.differences,
+        has_drifted=guards.drift.alarmed if guards.drift else None,
+        consistency=guards.consistency.verdict if guards.consistency else None,
     )
 
 

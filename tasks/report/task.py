@@ -9,12 +9,15 @@ from schemas.summary import RunSummary
 from tasks.inference.merge import MergeCertificate
 from tasks.inference.session import RunSession
 from tasks.report.metrics_table import tabulate_metrics
+from tasks.report.page import NO_GUARDS, Guards
 from tasks.report.publication import publish_run
 
 
-def publish(config: EvaluationConfig, session: RunSession, certificate: MergeCertificate) -> RunSummary:
+def publish(
+    config: EvaluationConfig, session: RunSession, certificate: MergeCertificate, guards: Guards = NO_GUARDS
+) -> RunSummary:
     """Publish the run and show its metrics as an artifact."""
-    summary = publish_run(config, session, certificate)
+    summary = publish_run(config, session, certificate, guards)
     table = tabulate_metrics(summary.metrics)
     create_table_artifact(
         [dict(zip(table.header, row, strict=True)) for row in table.rows],
@@ -23,7 +26,7 @@ def publish(config: EvaluationConfig, session: RunSession, certificate: MergeCer
     )
     create_markdown_artifact(
         f"Run `{summary.run_id}`\n\n- samples: `{summary.store}/samples`\n- metrics: `{summary.store}/metrics`\n"
-        f"- logs: `{summary.run_dir}/logs`\n",
+        f"- report: `{summary.run_dir}/report.html`\n- logs: `{summary.run_dir}/logs`\n",
         key="places",
         description="Where the run's files are",
     )

@@ -2,9 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from infra.datasets.loading import CheckGolds, load_dataset
 from infra.tokenizer import ChatTokenizer
@@ -13,11 +11,12 @@ from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem, LoadedDataset
 from schemas.errors import ConfigError
+from schemas.validation_set import PromptOrigin, ValidationSet
+from tasks.drift.profiles import tabulate
 from tasks.grading.golds import check_golds
 from tasks.grading.reward_function import check_function, function_data
 from tasks.validation_set.prompts import (
     PromptLimits,
-    RenderedPrompts,
     choose_max_model_len,
     limit_context,
     render_prompts,
@@ -25,33 +24,6 @@ from tasks.validation_set.prompts import (
 from tasks.validation_set.versions import find_current_version, load_version
 
 logger = logging.getLogger(__name__)
-
-
-class PromptOrigin(NamedTuple):
-    """What beside the configuration decides the prompts, and which of them fit."""
-
-    tokenizer_digest: str
-    chat_template_digest: str
-    context_length: int | None
-    stored_version: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationSet:
-    """What is asked."""
-
-    name: str
-    """Name of the dataset."""
-    version: str
-    """Digest of its items."""
-    prompts: RenderedPrompts
-    """Every prompt, and which of them cannot be asked."""
-    max_model_len: int
-    """Context length to provision, in tokens."""
-    origin: PromptOrigin
-    """What the prompts were rendered with."""
-    notes: tuple[str, ...]
-    """What a user should know of how the data was read."""
 
 
 _checked: list[tuple[EvaluationConfig, ValidationSet]] = []
@@ -114,6 +86,7 @@ def _load(
         name=dataset.name,
         version=dataset.version,
         prompts=prompts,
+        rows=tabulate(dataset.items),
         max_model_len=choose_max_model_len(
             context_length=report.context_length,
             configured=config.max_model_len,

@@ -17,6 +17,7 @@ from schemas.dataset import EvalItem, LoadedDataset
 from schemas.errors import ConfigError, DatasetError
 from schemas.identity import prompt_hash
 from schemas.inference import PlannedItem, RefusedItem
+from schemas.validation_set import RenderedPrompts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,22 +42,6 @@ class PromptLimits:
     """Longest completion (gconfig.max_new_tokens)."""
     max_prompt_tokens: int | None = None
     """Longest prompt admitted (valid_dataset.max_length); None for any."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderedPrompts:
-    """The prompts of a dataset."""
-
-    table: "pa.Table"
-    """PROMPT_SCHEMA, one row per item in the dataset's order, refused ones included."""
-    items: tuple[PlannedItem, ...]
-    """The items that fit, in the dataset's order."""
-    refused: tuple[RefusedItem, ...]
-    """The items that do not, each with the numbers."""
-    longest_prompt_tokens: int
-    """Length of the longest prompt that fits."""
-    injected: tuple[str, ...]
-    """Ids of the items whose text spells a special token such as <|im_end|>, which the tokenizer takes for one."""
 
 
 def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: PromptLimits) -> RenderedPrompts:

@@ -1,7 +1,8 @@
 """What people read at the end of a run."""
 
+from infra.text_table import to_markdown
 from schemas.summary import MetricValue
-from tasks.report.metrics_table import headline_metrics, tabulate_metrics, to_markdown
+from tasks.report.metrics_table import headline_metrics, tabulate_metrics
 
 
 def row(subset: str, metric: str, value: float | None, stderr: float | None = 0.05) -> MetricValue:

@@ -8,7 +8,8 @@ import pytest
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.errors import ConfigError, DatasetError
-from tasks.validation_set.loading import ValidationSet, check_validation_set, load_validation_set
+from schemas.validation_set import ValidationSet
+from tasks.validation_set.loading import check_validation_set, load_validation_set
 from tests.unit.infra.tokenizer.chat_folders import make_family
 
 

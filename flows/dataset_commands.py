@@ -1,0 +1,54 @@
+"""`milepost drift` and `milepost refresh`: the validation set looked at and renewed without an evaluation."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown
+from schemas.gates import GATE_FAILED
+
+dataset = typer.Typer()
+
+
+@dataset.command()
+def drift(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Compare what is asked now with the frozen reference. Exit code 3 when it drifted or breaks its contract."""
+    with errors_shown(as_json=as_json):
+        from schemas.config import load_config
+        from schemas.training_position import TrainingPosition
+        from tasks.drift.report import summarise
+        from tasks.drift.stage import check_drift
+        from tasks.refresh.source import read_current_rows
+
+        loaded = load_config(config, overrides or ())
+        now = datetime.now(UTC)
+        check = check_drift(loaded, read_current_rows(loaded), position=TrainingPosition(), now=now)
+        typer.echo(check.model_dump_json() if as_json else summarise(check, now=now))
+    if check.alarmed:
+        raise typer.Exit(GATE_FAILED)
+
+
+@dataset.command()
+def refresh(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    rollback: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Go back to this version (a name, or v2) instead")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a new version of the validation set from refresh.pool and make it the one that is asked."""
+    with errors_shown(as_json=as_json):
+        from schemas.config import load_config
+        from schemas.training_position import TrainingPosition
+        from tasks.refresh.stage import refresh_validation_set, roll_back
+
+        loaded = load_config(config, overrides or ())
+        if rollback is not None:
+            manifest = roll_back(loaded, rollback)
+            said = f"{manifest.dataset}: version {manifest.version} is asked from now on"
+            typer.echo(manifest.model_dump_json() if as_json else said)
+            return
+        outcome = refresh_validation_set(loaded, reason="command", position=TrainingPosition(), now=datetime.now(UTC))
+        typer.echo(outcome.model_dump_json() if as_json else outcome.summary)

@@ -1,0 +1,26 @@
+"""Tables of text for people, and their form in Markdown."""
+
+from typing import Final, NamedTuple
+
+UNDEFINED: Final = "–"
+"""Shown where a number is undefined: never 0."""
+
+
+class TextTable(NamedTuple):
+    """Cells ready to print; `rows` have as many cells as `header`."""
+
+    header: list[str]
+    rows: list[list[str]]
+
+
+def to_markdown(table: TextTable) -> str:
+    """Return the table as GitHub Markdown; what is in the cells is data and is escaped."""
+    lines = [table.header, ["---"] * len(table.header), *table.rows]
+    return "\n".join("| " + " | ".join(escape_markdown(cell) for cell in line) + " |" for line in lines) + "\n"
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
+    special = "\\`*_{}[]<>()#+!|"
+    flat = " ".join(text.split())
+    return "".join(f"\\{letter}" if letter in special else letter for letter in flat)

@@ -1,0 +1,1 @@
+"""Alerts: what people must hear of, as events that automations act on."""

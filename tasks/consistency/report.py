@@ -1,0 +1,36 @@
+"""A comparison of the replicas as Markdown: for the artifact."""
+
+from infra.text_table import UNDEFINED, TextTable, escape_markdown, to_markdown
+from schemas.consistency import ConsistencyReport
+
+_VERDICTS = {"agree": "they agree", "disagree": "**they disagree**", "cannot_tell": "nobody can tell"}
+
+
+def summarise(report: ConsistencyReport) -> str:
+    """Return the page of a report: verdict, what was compared, and every replica."""
+    checks = [[check.check, check.outcome, "yes" if check.decides else "no", check.message] for check in report.checks]
+    replicas = [
+        [
+            str(replica.name),
+            f"{replica.num_samples:,}",
+            _number(replica.accuracy, 3),
+            _number(replica.mean_length, 1),
+            _number(replica.no_answer_rate, 3),
+            "; ".join(replica.problems),
+        ]
+        for replica in report.replicas
+    ]
+    return "\n".join(
+        (
+            f"## Replicas: {_VERDICTS[report.verdict]}",
+            "",
+            escape_markdown(report.message),
+            "",
+            to_markdown(TextTable(["check", "outcome", "decides", "found"], checks)),
+            to_markdown(TextTable(["who", "samples", "accuracy", "tokens", "no answer", "against it"], replicas)),
+        )
+    )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return UNDEFINED if value is None else f"{value:.{digits}f}"

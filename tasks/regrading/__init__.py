@@ -1,0 +1,1 @@
+"""Changed grading over the samples of a published run, without generating."""
