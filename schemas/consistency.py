@@ -1,6 +1,6 @@
 """Consistency of replicas: its configuration section and its report."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -42,7 +42,7 @@ class ConsistencyConfig(Section):
     """Deterministic settings: a sample does not depend on what shares its batch. Slower (docs/consistency.md)."""
 
 
-class WorkerName(Model):
+class WorkerName(NamedTuple):
     """One launch of one replica: what is compared with the others."""
 
     replica: int

@@ -5,18 +5,19 @@ are held against the majority.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from schemas.consistency import ConsistencyCheck, WorkerName
-from schemas.inference import EngineFacts, Plan
+from schemas.inference import EngineFacts, Plan, SamplingSpec
 
 
-class _Fact(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Fact:
     name: str
-    read: Callable[[EngineFacts], Hashable | None]
+    read: Callable[[EngineFacts], str | None]
     """The value as it is compared; None when unknown."""
-    expected: Hashable | None = None
+    expected: str | None = None
     """What it has to be; None where the majority says."""
     decides: bool = True
 
@@ -41,7 +42,7 @@ def _facts(plan: Plan, weight_sample: str | None) -> tuple[_Fact, ...]:
         _Fact("dtype", lambda facts: facts.dtype, None if plan.dtype == "auto" else plan.dtype),
         _Fact("tokenizer", lambda facts: facts.tokenizer_digest, plan.tokenizer_digest),
         _Fact("chat_template", lambda facts: facts.chat_template_digest, plan.chat_template_digest),
-        _Fact("sampling", lambda facts: facts.sampling, plan.sampling),
+        _Fact("sampling", lambda facts: _spelled(facts.sampling), _spelled(plan.sampling)),
         # other kinds of GPU round in other ways, which is no fault, but the first thing to know when answers differ
         _Fact("device", lambda facts: facts.device, decides=False),
     )
@@ -56,10 +57,10 @@ def _compare(fact: _Fact, facts: Mapping[WorkerName, EngineFacts]) -> Consistenc
         )
     suspects, expected = _outliers(values, fact.expected)
     if not suspects:
-        message = f"{fact.name}: the same for {len(values)} replicas ({_shown(expected)})"
+        message = f"{fact.name}: the same for {len(values)} replicas ({expected})"
         return ConsistencyCheck(check=fact.name, outcome="passed", decides=fact.decides, message=message)
     first = suspects[0]
-    against = f"expected {_shown(expected)}" if expected is not None else "and no majority says which is right"
+    against = f"expected {expected}" if expected is not None else "and no majority says which is right"
     return ConsistencyCheck(
         check=fact.name,
         outcome="violated",
@@ -67,7 +68,7 @@ def _compare(fact: _Fact, facts: Mapping[WorkerName, EngineFacts]) -> Consistenc
         suspects=tuple(suspects),
         message=(
             f"{fact.name} of {', '.join(map(str, suspects[:4]))}{' …' if len(suspects) > 4 else ''} differs: "
-            f"{first} has {_shown(values[first])}, {against}"
+            f"{first} has {values[first]}, {against}"
         ),
     )
 
@@ -88,9 +89,7 @@ def _compare_versions(facts: Mapping[WorkerName, EngineFacts]) -> ConsistencyChe
     )
 
 
-def _outliers(
-    values: Mapping[WorkerName, Hashable], expected: Hashable | None
-) -> tuple[list[WorkerName], Hashable | None]:
+def _outliers(values: Mapping[WorkerName, str], expected: str | None) -> tuple[list[WorkerName], str | None]:
     """Return the workers that have another value than expected, and what was; in a tie all of them, and None."""
     if expected is None:
         ranked = Counter(values.values()).most_common(2)
@@ -100,5 +99,5 @@ def _outliers(
     return [worker for worker, value in values.items() if value != expected], expected
 
 
-def _shown(value: Hashable | None) -> str:
-    return str(value)[:200]
+def _spelled(sampling: SamplingSpec | None) -> str | None:
+    return sampling and sampling.model_dump_json()

@@ -115,12 +115,8 @@ def _read_samples(run: RunDirectory) -> pa.Table:
 
 
 def _makers(samples: pa.Table) -> list[WorkerName]:
-    pairs = (
-        samples.group_by(["attempt", "replica"])
-        .aggregate([])
-        .sort_by([("attempt", "ascending"), ("replica", "ascending")])
-    )
-    return [WorkerName(replica=row["replica"], attempt=row["attempt"]) for row in pairs.to_pylist()]
+    makers = samples.group_by(["attempt", "replica"]).aggregate([]).to_pylist()
+    return [WorkerName(attempt=each[0], replica=each[1]) for each in sorted(tuple(row.values()) for row in makers)]
 
 
 def _read_worker(run: RunDirectory, name: WorkerName) -> _Worker:

@@ -137,7 +137,9 @@ class RunSession:
         self.add_difference(f"{', '.join(map(str, workers))} quarantined: {reason}")
         # all of them are left out only where the last attempt itself made up for others
         settings = self.settings._replace(placements=kept or self.settings.placements)
+        num_resumed = self.num_resumed
         self.start_attempt(config, settings, self._state.attempts[-1].provenance)
+        self.num_resumed = num_resumed  # what this command made before was not taken over
 
     def add_difference(self, text: str) -> None:
         """Name in the run's state something that sets parts of it apart; once.
