@@ -42,6 +42,14 @@ def missing_for_building() -> list[str]:
     return missing
 
 
+def missing_for_slurm() -> list[str]:
+    """Debian packages of the cluster that the tests of Slurm bring up."""
+    search = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # where daemons are, also for users
+    packages = {"slurmctld": "slurm-wlm", "munged": "munge", "slurmdbd": "slurmdbd", "mysqld": "mariadb-server"}
+    missing = [package for program, package in packages.items() if shutil.which(program, path=search) is None]
+    return [*missing, "slurm-wlm-basic-plugins"] if missing else []
+
+
 def privilege() -> list[str] | None:
     """The prefix that makes a command run as root: empty for root, sudo where it asks nothing, None where neither."""
     if os.geteuid() == 0:

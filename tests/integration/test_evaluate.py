@@ -4,9 +4,7 @@ import errno
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections import Counter
@@ -56,65 +54,6 @@ Evaluate = Callable[..., Command]
 @pytest.fixture(autouse=True, scope="module")
 def _engine() -> None:
     require_engine()
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """No Prefect settings but ours, one thread per engine process."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    return inherited | {
-        "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect")),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    }
-
-
-@pytest.fixture(scope="module")
-def api(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a Prefect server that runs for these tests."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "prefect",
-        "server",
-        "start",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--no-ui",
-    ]
-    url = f"http://127.0.0.1:{port}/api"
-    log_path = tmp_path_factory.mktemp("server") / "log.txt"
-    with log_path.open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-        try:
-            deadline = time.monotonic() + 180
-            while not _is_up(url):
-                assert server.poll() is None, log_path.read_text()
-                assert time.monotonic() < deadline, log_path.read_text()
-                time.sleep(0.2)
-            yield url
-        finally:
-            os.killpg(server.pid, signal.SIGTERM)
-            try:
-                server.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(server.pid, signal.SIGKILL)
-                server.wait()
-
-
-def _is_up(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
-            return bool(reply.status == 200)
-    except OSError:
-        return False
 
 
 def ask(api: str, path: str, query: dict[str, object]) -> list[dict[str, Any]]:

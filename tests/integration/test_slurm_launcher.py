@@ -166,7 +166,6 @@ def test_a_job_that_waits_says_why(bench: Bench) -> None:
 
 
 def test_a_job_that_can_never_start_is_refused(bench: Bench, cluster: DevCluster) -> None:
-    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, extra=("--dependency=afterok:1", "--hold")))
     parent = ask(cluster, "sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1").strip()
     wait_until(
         lambda: ask(cluster, "squeue", "-h", "-j", parent, "-t", "all", "-o", "%T").strip() == "FAILED", "its end"
@@ -181,7 +180,6 @@ def test_a_job_that_can_never_start_is_refused(bench: Bench, cluster: DevCluster
     ("config", "words"),
     [
         (SlurmConfig(partition="absent"), "scheduler.slurm.partition"),
-        (SlurmConfig(account="absent"), "scheduler.slurm.account"),
         (SlurmConfig(qos="absent"), "scheduler.slurm.qos"),
         (SlurmConfig(constraint="absent"), "scheduler.slurm.constraint"),
         (SlurmConfig(reservation="absent"), "scheduler.slurm.reservation"),
@@ -242,8 +240,8 @@ def test_a_controller_of_slurm_that_is_away_fails_no_job(bench: Bench, cluster: 
     spec = cluster.spec()
     assert spec is not None
     daemon = next(each for each in psutil.process_iter() if each.name() == "slurmctld" and is_of(each, cluster))
-    daemon.kill()
-    daemon.wait(10)
+    daemon.terminate()
+    daemon.wait(20)
     time.sleep(2.0)
     assert launcher.poll(job).state is JobState.RUNNING
     (bench.folder / "replica" / "go").touch()

@@ -123,6 +123,24 @@ def test_who_may_not_install_system_packages_is_told_the_command(
         system_packages.install(["libnuma1"])
 
 
+def test_a_service_that_cannot_be_had_costs_its_tests_and_nothing_else(
+    system_packages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import set_up
+
+    made: list[str] = []
+
+    def fail() -> None:
+        raise system_packages.MissingSystemPackagesError("ask an administrator")
+
+    monkeypatch.setattr(set_up, "PARTS", {"slurm": fail, "engine": lambda: made.append("engine"), "dev": fail})
+    assert set_up.main(["--keep-going", "slurm", "engine"]) == 0
+    assert made == ["engine"]
+    assert "tests marked needs_slurm will be skipped" in capsys.readouterr().err
+    assert set_up.main(["--keep-going", "dev"]) == 1
+    assert set_up.main(["slurm"]) == 1
+
+
 def test_two_set_ups_take_turns(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import set_up, pathlib, time\n"
