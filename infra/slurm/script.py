@@ -26,11 +26,17 @@ export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
 export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"
 export VLLM_PORT="${VLLM_PORT:-$((20000 + SLURM_JOB_ID % 120 * 100))}"
-# Slurm signals every process of the job: this shell waits for the replica to end by itself
-trap : TERM
+# Slurm signals this shell alone at first: the replica has to hear of it, and is waited for
+trap 'told=yes; kill -TERM "$replica" 2>/dev/null' TERM
 """
 _END: Final = """\
-code=$?
+replica=$!
+told=yes
+while [ -n "$told" ]; do
+    told=
+    wait "$replica"
+    code=$?
+done
 rm -rf -- "$cache"
 exit "$code"
 """
@@ -86,7 +92,7 @@ def batch_script(job: BatchJob) -> str:
         lines.append("export CUDA_VISIBLE_DEVICES=")
     lines.append(f"export OMP_NUM_THREADS={placement.num_cpus}")
     container = "".join(f"{word} " for word in _quoted(shlex.split(config.container or "")))
-    command = f'{container}bash -c {shlex.quote(_SCRUB)} milepost "${{argv[@]}}" </dev/null\n'
+    command = f'{container}bash -c {shlex.quote(_SCRUB)} milepost "${{argv[@]}}" </dev/null &\n'
     return "\n".join(lines) + "\n" + _BODY + command + _END
 
 

@@ -35,9 +35,15 @@ export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
 export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"
 export VLLM_PORT="${VLLM_PORT:-$((20000 + SLURM_JOB_ID % 120 * 100))}"
-# Slurm signals every process of the job: this shell waits for the replica to end by itself
-trap : TERM
-bash -c 'unset -v ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; exec "$@"' milepost "${argv[@]}" </dev/null
-code=$?
+# Slurm signals this shell alone at first: the replica has to hear of it, and is waited for
+trap 'told=yes; kill -TERM "$replica" 2>/dev/null' TERM
+bash -c 'unset -v ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; exec "$@"' milepost "${argv[@]}" </dev/null &
+replica=$!
+told=yes
+while [ -n "$told" ]; do
+    told=
+    wait "$replica"
+    code=$?
+done
 rm -rf -- "$cache"
 exit "$code"
