@@ -55,9 +55,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 
 
 def start(folder: Path, models: Models, engine: EngineName = "transformers") -> ReplicaRun:
-    return ReplicaRun(
-        folder, prompts=prompts_of(QUESTIONS), model=models.right, engine_name=engine, python=ENGINE_PYTHON
-    )
+    prompts = prompts_of(QUESTIONS)
+    return ReplicaRun(folder, prompts=prompts, model=models.right, engine=engine, python=ENGINE_PYTHON, config={})
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +160,9 @@ def stand_in_run(folder: Path, **consistency: object) -> ReplicaRun:
         folder,
         prompts=prompts_of(questions),
         model=folder,
-        engine_name="stand_in",
+        engine="stand_in",
         python=Path(sys.executable),
-        engine={"stand_in": {"step_s": 0.0, "mean_tokens": 8}},
-        consistency=consistency,
+        config={"engine": {"stand_in": {"step_s": 0.0, "mean_tokens": 8}}, "consistency": consistency},
     )
 
 
