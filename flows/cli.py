@@ -150,7 +150,9 @@ def _show(summary: "RunSummary", *, as_json: bool, gates: frozenset[str] = froze
     failed = [gate for gate in summary.alarms if gate in gates]
     if failed:
         typer.echo(f"gate failed: {', '.join(failed)}; see {summary.run_dir}/report.html", err=True)
-    end_within(_END_S, GATE_FAILED if failed else 0)
+    exit_code = GATE_FAILED if failed else 0
+    end_within(_END_S, exit_code)
+    raise typer.Exit(exit_code)
 
 
 def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":

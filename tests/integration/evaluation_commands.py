@@ -76,9 +76,13 @@ class Command:
 
     def summary(self) -> RunSummary:
         """Wait for success and return what it printed."""
+        return RunSummary.model_validate_json(self.success())
+
+    def success(self) -> str:
+        """Wait for success and return the JSON that it printed."""
         assert self.finish() == 0, self.messages
         assert "Traceback" not in self.messages
-        return RunSummary.model_validate_json(self.document())
+        return self.document()
 
     def failure(self, exit_code: int, *words: str) -> str:
         """Wait for the end with this exit code, check what was said, and return it."""

@@ -41,9 +41,11 @@ LONG = ("gconfig.max_new_tokens=64", "gconfig.min_new_tokens=32")
 TASKS = {
     "resolve-checkpoint",
     "load-validation-set",
+    "check-drift",
     "plan-run",
     "run-inference-0",
     "grade",
+    "check-consistency",
     "merge-samples",
     "aggregate-metrics",
     "publish",
