@@ -191,6 +191,11 @@ class VersionStore:
             self._point_to(manifest.version)
         return manifest
 
+    @property
+    def _staging(self) -> Path:
+        # On the file system of the versions, so that a rename is enough.
+        return self.root / ".staging"
+
     def _adopt(self, rival: str | None, draft: VersionDraft) -> VersionManifest:
         manifest = self.read_manifest(rival) if rival is not None else None
         if manifest is None or manifest.parent != draft.parent:
@@ -214,9 +219,7 @@ class VersionStore:
         version = f"v{number}-{draft.content_digest[:_SHOWN_DIGITS]}"
         manifest = VersionManifest(**dict(draft), version=version, number=number, manifest_digest="")
         manifest = manifest.model_copy(update={"manifest_digest": _manifest_digest(manifest)})
-        staging = self.root / ".staging"
-        remove_abandoned(staging)
-        with staging_folder(staging) as folder:
+        with staging_folder(self._staging) as folder:
             whole = folder / version
             whole.mkdir()
             write_table_atomically(whole / ITEMS, to_table(items))
@@ -230,7 +233,7 @@ class VersionStore:
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Keep other writers out; on a file system without locks the renames alone have to do."""
+        """Keep other writers out and remove what dead ones left; on a file system without locks the renames alone have to do."""
         try:
             (self.root / "versions").mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -240,6 +243,7 @@ class VersionStore:
                 except OSError as exc:
                     if exc.errno not in NO_LOCKS:
                         raise
+                remove_abandoned(self._staging)
                 yield
             finally:
                 os.close(descriptor)

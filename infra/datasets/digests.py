@@ -56,5 +56,4 @@ def _parts(item: EvalItem) -> Iterator[str | None]:
 
 
 def _join(parts: Iterable[str | None]) -> bytes:
-    encoded = [None if part is None else part.encode() for part in parts]
-    return b"".join(b"~" if text is None else b"%d:%b" % (len(text), text) for text in encoded)
+    return b"".join([b"~" if part is None else b"%d:%b" % (len(text := part.encode()), text) for part in parts])

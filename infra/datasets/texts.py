@@ -39,7 +39,10 @@ def read_texts(path: str, *, split: str, seed: int) -> Iterator[RowText]:
         if row.problem:
             raise DatasetError(f"{path}: row {row.number} cannot be read: {row.problem}")
         for value in row.values.values():
-            yield from (RowText(row.number, text) for text in _texts(value))
+            if isinstance(value, str):
+                yield RowText(row.number, value)
+            else:
+                yield from (RowText(row.number, text) for text in _texts(value))
     if not num_rows:
         raise DatasetError(f"{path}: the dataset is empty, expected at least one row")
 

@@ -1,7 +1,7 @@
 """What of a pool may be drawn: no problem twice or nearly so, none that is an anchor, none that training has seen."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from schemas.refresh import ContaminationReport
 from tasks.refresh.contamination import Found, Problem
 from tasks.refresh.near_duplicates import SHINGLE_WORDS, find_boilerplate, find_near_duplicates, without
 from tasks.refresh.quotas import Stratum
-from tasks.refresh.shingles import HashRows, WordHashes, hash_runs, hash_words, normalise
+from tasks.refresh.shingles import HashRows, Vocabulary, hash_runs, normalise
 
 Search = Callable[[Sequence[Problem], HashRows], Found]
 """Which of some problems, given with their words, occur in the training data."""
@@ -60,18 +60,11 @@ def clean_pool(
     """
     distinct = _without_copies([_read(item) for item in ranked])
     problems = [*(_read(item) for item in parent), *distinct]
-    words = hash_words([_wording(problem) for problem in problems], WordHashes())
+    words = Vocabulary().hash_words([_wording(problem) for problem in problems])
     found = search(problems, words)
     is_seen = found.is_contaminated.tolist()
     anchors = choose_anchors([item for item, seen in zip(parent, is_seen[: len(parent)], strict=True) if not seen])
-    anchor_ids = {item.item_id for item in anchors}
-    kept = [place for place in range(len(parent)) if problems[place].item.item_id in anchor_ids]
-    forms = {problems[place].form for place in kept}
-    fresh = [
-        place
-        for place, problem in enumerate(distinct, start=len(parent))
-        if problem.form not in forms and problem.item.item_id not in anchor_ids
-    ]
+    kept, fresh = _place(problems, len(parent), {item.item_id for item in anchors})
     shingles = hash_runs(words.take(np.array(kept + fresh, dtype=np.int64)), SHINGLE_WORDS)
     near = find_near_duplicates(without(shingles, find_boilerplate(shingles)), threshold=near_duplicate).tolist()
     remaining = [place for place, is_near in zip(fresh, near[len(kept) :], strict=True) if not is_near]
@@ -83,6 +76,19 @@ def clean_pool(
         num_near_duplicates=len(fresh) - len(remaining),
         contamination=found.report,
     )
+
+
+def _place(problems: Sequence[Problem], num_parent: int, anchor_ids: Set[str]) -> tuple[list[int], list[int]]:
+    """Return where the anchors stand among `problems`, the parent's first, and the pool's that have neither their text
+    nor their id."""
+    kept = [place for place in range(num_parent) if problems[place].item.item_id in anchor_ids]
+    forms = {problems[place].form for place in kept}
+    fresh = [
+        place
+        for place, problem in enumerate(problems[num_parent:], start=num_parent)
+        if problem.form not in forms and problem.item.item_id not in anchor_ids
+    ]
+    return kept, fresh
 
 
 def _read(item: EvalItem) -> Problem:
@@ -108,6 +114,6 @@ def _without_copies(ranked: Sequence[Problem]) -> list[Problem]:
 
 
 def _wording(problem: Problem) -> str:
-    """Return the text that similarity is judged by: none for a problem that a task generated, since such problems share
-    their wording by design and are equal or different."""
-    return "" if problem.item.grader == "reasoning_gym" else problem.text
+    """Return the normalised text that similarity is judged by: none for a problem that a task generated, since such
+    problems share their wording by design and are equal or different."""
+    return "" if problem.item.grader == "reasoning_gym" else problem.form

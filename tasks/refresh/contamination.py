@@ -23,9 +23,8 @@ from tasks.refresh.shingles import (
     HashRows,
     IntArray,
     UInt64Array,
-    WordHashes,
+    Vocabulary,
     hash_runs,
-    hash_words,
     normalise,
     split_words,
 )
@@ -85,7 +84,7 @@ class TrainingSearch:
         """
         self._problems = problems
         self._limits = limits
-        self._words = WordHashes()
+        self._vocabulary = Vocabulary()
         self._ngrams = _NgramSearch(hash_runs(words, limits.ngram))
         self._similar = _SimilarSearch(hash_runs(words, SHINGLE_WORDS), limits.near_duplicate)
         self._index: defaultdict[str, list[int]] = defaultdict(list)
@@ -101,13 +100,14 @@ class TrainingSearch:
         base = (len(self._sources) - 1) << _SOURCE_SHIFT
         last_row = 0
         for batch in _batches(texts):
-            for row, text in batch:
-                for index in self._index.get(normalise(text), ()):
+            forms = [normalise(text) for _, text in batch]
+            for (row, _), form in zip(batch, forms, strict=True):
+                for index in self._index.get(form, ()):
                     self._exact.setdefault(index, base + row)
             rows = np.array([row for row, _ in batch], dtype=np.int64)
             self._num_rows += int(np.count_nonzero(np.diff(rows, prepend=last_row)))
             last_row = int(rows[-1])
-            words = hash_words([text for _, text in batch], self._words)
+            words = self._vocabulary.hash_words(forms)
             self._ngrams.look_up(hash_runs(words, self._limits.ngram), base + rows)
             self._similar.look_up(hash_runs(words, SHINGLE_WORDS), base + rows)
 
@@ -141,7 +141,7 @@ class TrainingSearch:
             overlap, place = 1.0, self._exact[index]
         elif kind == "ngram":
             place = self._ngrams.first_place(index)
-            text = self._longest_match(text)
+            text = self._longest_match(problem.form)
         else:
             place, overlap = self._similar.places[index]
         return ContaminationMatch(
@@ -153,10 +153,10 @@ class TrainingSearch:
             text=text[:_SHOWN_CHARS],
         )
 
-    def _longest_match(self, text: str) -> str:
+    def _longest_match(self, form: str) -> str:
         """Return the longest run of words of which every n-gram occurs in the training data."""
-        words = split_words(text)
-        runs = hash_runs(hash_words([text], self._words), self._limits.ngram)
+        words = split_words(form)
+        runs = hash_runs(self._vocabulary.hash_words([form]), self._limits.ngram)
         seen = self._ngrams.is_seen(runs.hashes)
         edges = np.flatnonzero(np.diff(np.concatenate([[False], seen, [False]]).astype(np.int8)))
         start, end = max(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True), key=lambda run: run[1] - run[0])

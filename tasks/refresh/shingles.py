@@ -7,6 +7,7 @@ every process.
 import hashlib
 import re
 import unicodedata
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -27,8 +28,8 @@ _WORD: Final = re.compile(
 )
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)
-_MAX_WORDS_KEPT: Final = 2**21
-"""Distinct words whose hashes are remembered, 200 MB of them; numbers make their count endless."""
+_MAX_PIECES: Final = 2**20
+"""Distinct pieces of text that are remembered, some 200 MB of them; numbers make their count endless."""
 
 
 def normalise(text: str) -> str:
@@ -36,20 +37,9 @@ def normalise(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def split_words(text: str) -> list[str]:
-    """Return the words of a text and its mathematical signs, in lower case."""
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
-
-
-class WordHashes(dict[str, int]):
-    """The 64-bit hash of each word, computed once."""
-
-    def __missing__(self, word: str) -> int:
-        """Compute and remember the hash of a new word."""
-        if len(self) >= _MAX_WORDS_KEPT:
-            self.clear()
-        self[word] = value = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
-        return value
+def split_words(form: str) -> list[str]:
+    """Return the words of a normalised text and its mathematical signs."""
+    return _WORD.findall(form)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +77,38 @@ class HashRows:
         return HashRows(hashes=self.hashes[places], starts=starts)
 
 
-def hash_words(texts: Sequence[str], words: WordHashes) -> HashRows:
-    """Return the hash of every word of every text."""
-    split = [split_words(text) for text in texts]
-    hashes = np.fromiter(map(words.__getitem__, chain.from_iterable(split)), dtype=np.uint64)
-    return HashRows(hashes=hashes, starts=_starts(np.array([len(one) for one in split], dtype=np.int64)))
+class Vocabulary(dict[str, int]):
+    """The hashes of the words in each piece of text between blanks, computed once: most pieces come again.
+
+    A dictionary from each piece to its place, so that looking up a known one runs no Python.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        super().__init__()
+        self._hashes = array("Q")
+        self._starts = array("q", [0])
+
+    def hash_words(self, forms: Sequence[str]) -> HashRows:
+        """Return the 64-bit hash of every word of every normalised text, as `split_words` parts them."""
+        if len(self) > _MAX_PIECES:
+            self.clear()
+            del self._hashes[:], self._starts[1:]
+        pieces = [form.split(" ") if form else [] for form in forms]
+        counts = np.array([len(one) for one in pieces], dtype=np.int64)
+        places = np.fromiter(
+            map(self.__getitem__, chain.from_iterable(pieces)), dtype=np.int64, count=int(counts.sum())
+        )
+        known = HashRows(hashes=np.array(self._hashes, dtype=np.uint64), starts=np.array(self._starts, dtype=np.int64))
+        by_piece = known.take(places)
+        return HashRows(hashes=by_piece.hashes, starts=by_piece.starts[_starts(counts)])
+
+    def __missing__(self, piece: str) -> int:
+        """Give a new piece its place."""
+        self[piece] = place = len(self)
+        self._hashes.extend(_hash_word(word) for word in split_words(piece))
+        self._starts.append(len(self._hashes))
+        return place
 
 
 def hash_runs(rows: HashRows, length: int) -> HashRows:
@@ -121,3 +138,7 @@ def _pad(rows: HashRows, length: int) -> HashRows:
 
 def _starts(counts: IntArray) -> IntArray:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+
+
+def _hash_word(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")

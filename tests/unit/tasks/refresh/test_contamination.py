@@ -6,7 +6,7 @@ import pytest
 from infra.datasets.texts import RowText
 from schemas.dataset import ChatMessage, EvalItem
 from tasks.refresh.contamination import Found, Problem, SearchLimits, TrainingSearch
-from tasks.refresh.shingles import WordHashes, hash_words, normalise
+from tasks.refresh.shingles import Vocabulary, normalise
 from tests.unit.tasks.refresh.test_near_duplicates import edited, made_texts
 
 
@@ -18,7 +18,7 @@ def make_problem(index: int, text: str) -> Problem:
 def search(
     problems: list[str], training: dict[str, list[str]], *, max_overlap: float = 0.0, wordless: bool = False
 ) -> Found:
-    words = hash_words(["" if wordless else text for text in problems], WordHashes())
+    words = Vocabulary().hash_words(["" if wordless else normalise(text) for text in problems])
     limits = SearchLimits(ngram=13, max_overlap=max_overlap, near_duplicate=0.75)
     looking = TrainingSearch([make_problem(index, text) for index, text in enumerate(problems)], words, limits)
     for source, texts in training.items():

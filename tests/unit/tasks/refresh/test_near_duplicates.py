@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 
 from tasks.refresh.minhash import jaccard, sign
 from tasks.refresh.near_duplicates import find_boilerplate, find_near_duplicates, without
-from tasks.refresh.shingles import HashRows, WordHashes, hash_runs, hash_words, normalise, split_words
+from tasks.refresh.shingles import HashRows, Vocabulary, hash_runs, normalise, split_words
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), max_size=9).map(" ".join), max_size=8)
 
 
 def shingles(texts: list[str], length: int = 3) -> HashRows:
-    return hash_runs(hash_words(texts, WordHashes()), length)
+    return hash_runs(Vocabulary().hash_words([normalise(text) for text in texts]), length)
 
 
 def runs_of(text: str, length: int) -> list[tuple[str, ...]]:
-    words = split_words(text)
+    words = split_words(normalise(text))
     if 0 < len(words) < length:
         return [tuple(words)]
     return [tuple(words[place : place + length]) for place in range(len(words) - length + 1)]
@@ -36,7 +36,18 @@ def edited(rng: np.random.Generator, text: str, num_words: int) -> str:
 
 
 def test_words_unify_form_and_keep_signs() -> None:
-    assert split_words("Ｗhat is (3+4)*2?  “Half”!") == ["what", "is", "(", "3", "+", "4", ")", "*", "2", "half"]
+    assert split_words(normalise("Ｗhat is (3+4)*2?  “Half”!")) == [
+        "what",
+        "is",
+        "(",
+        "3",
+        "+",
+        "4",
+        ")",
+        "*",
+        "2",
+        "half",
+    ]
     assert split_words("数学abc 題") == ["数", "学", "abc", "題"]
     assert normalise("  Ａ\tb\nC ") == "a b c"
     assert normalise("3 - 4") != normalise("3 + 4")
@@ -50,6 +61,15 @@ def test_runs_are_equal_where_words_are(texts: list[str], length: int) -> None:
     seen = dict(zip(rows.hashes.tolist(), expected, strict=True))
     assert len(seen) == len(set(expected))
     assert [seen[value] for value in rows.hashes.tolist()] == expected
+
+
+@given(st.lists(st.text(max_size=40), max_size=4))
+def test_words_of_any_text_are_those_that_it_is_split_into(texts: list[str]) -> None:
+    forms = [normalise(text) for text in texts]
+    together = Vocabulary().hash_words(forms)
+    for index, form in enumerate(forms):
+        alone = Vocabulary().hash_words(split_words(form)).hashes
+        assert together.row(index).tolist() == alone.tolist()
 
 
 @given(TEXTS, st.data())
