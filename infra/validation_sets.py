@@ -233,7 +233,7 @@ class VersionStore:
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Keep other writers out and remove what dead ones left; on a file system without locks the renames alone have to do."""
+        """Keep other writers out and remove what dead ones left. Without file locks the renames alone have to do."""
         try:
             (self.root / "versions").mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
