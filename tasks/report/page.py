@@ -53,7 +53,7 @@ def render_page(summary: RunSummary, guards: Guards, *, provenance: Sequence[tup
         drift=guards.drift,
         drift_status=describe_status(guards.drift) if guards.drift else "",
         features=tabulate_features(features),
-        plots=[plot_feature(feature) for feature in features if feature.drifted],
+        plots=[plot_feature(feature) for feature in features if feature.drifted and feature.bars],
         consistency=guards.consistency,
         provenance=provenance,
     )
