@@ -17,7 +17,7 @@ from schemas.slurm import SlurmJobState, parse_time_limit
 
 _TIMEOUT_S: Final = 60.0
 """A command waits about 10 s for a controller that does not answer."""
-_JOB_LINE: Final = re.compile(r"(\d+)\|(\d+)\|([^|]*)\|([^|]*)\|(.*)")
+_JOB_LINE: Final = re.compile(r"(\d+)\|(\d+|N/A)\|([^|]*)\|([^|]*)\|(.*)")
 _FIELD: Final = re.compile(r"(\w+)=(\S*)")
 _GPU: Final = re.compile(r"(?:^|,)gpu:(?:[^:,(]+:)?(\d+)")
 _NO_ANSWER: Final = re.compile(
@@ -68,7 +68,7 @@ class CliClient:
         command = ["squeue", "-h", "-r", "--me", "-t", "all", f"--name={name}", "-o", "%F|%K|%T|%r|%k"]
         return [
             JobRecord(
-                job_id=f"{match[1]}_{match[2]}",
+                job_id=match[1] if match[2] == "N/A" else f"{match[1]}_{match[2]}",
                 state=SlurmJobState.parse(match[3]),
                 reason=match[4],
                 comment=match[5],

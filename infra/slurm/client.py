@@ -13,7 +13,8 @@ class JobRecord:
     """One element of an array, as the queue shows it."""
 
     job_id: str
-    """Array and element, such as `23_4`: the number that Slurm gives an element itself is not told before it starts."""
+    """Array and element, such as `23_4`: the number that Slurm gives an element itself is not told before it starts.
+    The array alone where its last element was cancelled before it started."""
     state: SlurmJobState
     """Where it stands."""
     reason: str

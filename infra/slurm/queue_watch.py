@@ -12,11 +12,13 @@ from typing import Final
 
 from infra.launchers.base import EndCause, JobState, JobStatus
 from infra.slurm.classification import classify_end
-from infra.slurm.client import JobRecord, SlurmClient
+from infra.slurm.client import JobEnd, JobRecord, SlurmClient, StepEnd
 from schemas.errors import MilepostError
 
 _HURRY_S: Final = 0.5
 """Slurm needs that long to end a job that obeys."""
+_CANCELLED_AFTER_S: Final = 3.0
+"""An element that is cancelled before it starts leaves no record at all."""
 _LOST_AFTER_S: Final = 60.0
 """A job that Slurm does not know for so long, while it answers, is gone: its records may have been removed."""
 _WORDS_BYTES: Final = 4096
@@ -110,7 +112,7 @@ class QueueWatch:
         records = {record.job_id: record for record in self._client.jobs(self._name)}
         now = time.monotonic()
         for job in self.unfinished():
-            record = records.get(job)
+            record = records.get(job) or records.get(job.partition("_")[0])
             if record is not None:
                 self._last_seen[job] = now
             status = self._status(job, record, now - self._last_seen[job])
@@ -126,12 +128,17 @@ class QueueWatch:
             state = JobState.PENDING if record.state.is_waiting else JobState.RUNNING
             return JobStatus(state=state, detail=record.reason)
         end = self._client.end_of(job)
+        if end is None and record is not None:
+            end = JobEnd(job=StepEnd(state=record.state, exit_code=0, signal=0), reason=record.reason)
         if end is not None:
             return classify_end(end, self._words(job))
-        if record is None and unseen_s > _LOST_AFTER_S:
+        before = self.status(job)
+        if before.state is JobState.PENDING and unseen_s > _CANCELLED_AFTER_S:
+            return JobStatus(state=JobState.KILLED, cause=EndCause.USER, detail="cancelled while it waited")
+        if unseen_s > _LOST_AFTER_S:
             detail = f"Slurm does not know job {job} any more"
             return JobStatus(state=JobState.KILLED, cause=EndCause.INFRASTRUCTURE, detail=detail)
-        return self.status(job)
+        return before
 
     def _words(self, job: str) -> str:
         """Return the last of what Slurm wrote of a job, and of what the job wrote: srun speaks there."""

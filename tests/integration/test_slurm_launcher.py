@@ -165,6 +165,19 @@ def test_a_job_that_waits_says_why(bench: Bench) -> None:
     assert launcher.poll(jobs[3]).state is JobState.PENDING
 
 
+def test_jobs_cancelled_while_they_wait_are_over(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, extra=("--hold",)))
+    jobs = launcher.submit([bench.spec(name=f"r{number}") for number in range(3)])
+    wait_until(lambda: all(launcher.poll(job).detail == "JobHeldUser" for job in jobs), "a look at the queue")
+    ask(cluster, "scancel", jobs[1])
+    assert launcher.wait(jobs[1], timeout_s=LONG_S).cause is EndCause.USER
+    assert not launcher.poll(jobs[0]).state.is_terminal
+    began = time.monotonic()
+    launcher.close()
+    assert {launcher.poll(job).cause for job in jobs} == {EndCause.USER}
+    assert time.monotonic() - began < 20
+
+
 def test_a_job_that_can_never_start_is_refused(bench: Bench, cluster: DevCluster) -> None:
     parent = ask(cluster, "sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1").strip()
     wait_until(
