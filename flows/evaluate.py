@@ -26,7 +26,7 @@ from tasks.checkpoint.task import resolve_checkpoint_task
 from tasks.consistency.stage import settle_disagreement
 from tasks.consistency.task import check_consistency_task
 from tasks.drift.profiles import Rows, name_rows
-from tasks.drift.task import check_drift_task
+from tasks.drift.task import check_drift_task, compare_outputs_task
 from tasks.grading.task import grade_task
 from tasks.inference.session import RunSession
 from tasks.inference.task import merge_samples_task, plan_run_task, run_inference_task
@@ -57,7 +57,9 @@ def evaluate(config: EvaluationConfig) -> RunSummary:
             verify_pin(checkpoint.pin)
             certificate = merge_samples_task(session)
             aggregate_metrics_task(session.run, config.metrics)
-            return publish_task(config, session, certificate, Guards(drift=drift, consistency=consistency))
+            outputs = compare_outputs_task(config, session) if config.drift.enabled else None
+            guards = Guards(drift=drift, outputs=outputs, consistency=consistency)
+            return publish_task(config, session, certificate, guards)
     finally:
         release_pin(checkpoint.pin)
 

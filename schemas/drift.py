@@ -106,6 +106,15 @@ class DriftReport(Model):
     """Features that cannot be compared, each with the reason."""
 
 
+class OutputDrift(Model):
+    """What a model makes of the same problems, against an earlier checkpoint. It informs; it fails nothing."""
+
+    baseline: str
+    """The run compared with."""
+    features: tuple[FeatureDrift, ...]
+    """One entry per trait: response length, entropy, log-probability, answers withheld or cut."""
+
+
 class DriftOutcome(Model):
     """A report, or why there is none."""
 

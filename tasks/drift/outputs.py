@@ -55,6 +55,11 @@ _TRAITS: Final = (
 )
 
 
+def output_columns() -> list[str]:
+    """Return the columns of `samples` that `compare_outputs` reads."""
+    return ["item_id", *dict.fromkeys(trait.column for trait in _TRAITS)]
+
+
 def compare_outputs(
     baseline: pa.Table, candidate: pa.Table, *, config: DriftConfig | None = None
 ) -> tuple[FeatureDrift, ...]:

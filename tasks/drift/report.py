@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from infra.text_table import UNDEFINED, TextTable, escape_markdown, to_markdown
-from schemas.drift import DriftCheck, FeatureDrift
+from schemas.drift import DriftCheck, FeatureDrift, OutputDrift
 from schemas.expectations.contract import RuleResult
 from schemas.tables import DRIFT
 
@@ -20,7 +20,7 @@ _STATUS: Final = {
 _NUM_NAMED: Final = 3
 
 
-def to_drift_table(check: DriftCheck, identity: Mapping[str, object], outputs: Sequence[FeatureDrift] = ()) -> pa.Table:
+def to_drift_table(check: DriftCheck, identity: Mapping[str, object], outputs: OutputDrift | None = None) -> pa.Table:
     """Return the rows of table `drift`: one per feature and one per rule of the contract.
 
     Args:
@@ -35,9 +35,12 @@ def to_drift_table(check: DriftCheck, identity: Mapping[str, object], outputs: S
         "current_version": check.current_version,
         "checked_at": check.checked_at,
     }
-    features = (*(check.report.features if check.report else ()), *outputs)
-    rows = [*map(_feature_row, features), *map(_rule_row, check.contract)]
-    return pa.Table.from_pylist([shared | row for row in rows], schema=DRIFT)
+    features = check.report.features if check.report else ()
+    rows = [shared | row for row in (*map(_feature_row, features), *map(_rule_row, check.contract))]
+    if outputs is not None:
+        runs = {"reference_version": outputs.baseline, "current_version": identity["run_id"]}
+        rows += [shared | _feature_row(feature) | runs for feature in outputs.features]
+    return pa.Table.from_pylist(rows, schema=DRIFT)
 
 
 def _feature_row(feature: FeatureDrift) -> dict[str, object]:

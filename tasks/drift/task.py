@@ -11,6 +11,7 @@ from schemas.drift import DriftCheck
 from schemas.events import DriftDetected
 from tasks.alerts.task import announce
 from tasks.checkpoint.resolution import ResolvedCheckpoint
+from tasks.drift.earlier_run import compare_with_earlier_run
 from tasks.drift.profiles import Rows
 from tasks.drift.report import describe_findings, summarise
 from tasks.drift.stage import check_drift
@@ -35,4 +36,5 @@ def check(config: EvaluationConfig, current: Rows, checkpoint: ResolvedCheckpoin
     return found
 
 
+compare_outputs_task = task(name="compare-outputs", cache_policy=NO_CACHE)(compare_with_earlier_run)
 check_drift_task = task(name="check-drift", cache_policy=NO_CACHE)(check)

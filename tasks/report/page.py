@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from infra.atomic import write_text_atomically
 from schemas.consistency import ConsistencyReport
-from schemas.drift import DriftCheck
+from schemas.drift import DriftCheck, OutputDrift
 from schemas.summary import RunSummary
 from tasks.drift.plots import plot_feature
 from tasks.drift.report import describe_status, tabulate_features
@@ -28,6 +28,7 @@ class Guards:
     """What the guards of a run found; None where one was off or did not apply."""
 
     drift: DriftCheck | None = None
+    outputs: OutputDrift | None = None
     consistency: ConsistencyReport | None = None
 
 
@@ -54,6 +55,8 @@ def render_page(summary: RunSummary, guards: Guards, *, provenance: Sequence[tup
         drift_status=describe_status(guards.drift) if guards.drift else "",
         features=tabulate_features(features),
         plots=[plot_feature(feature) for feature in features if feature.drifted and feature.bars],
+        outputs=guards.outputs,
+        output_table=tabulate_features(guards.outputs.features if guards.outputs else ()),
         consistency=guards.consistency,
         provenance=provenance,
     )

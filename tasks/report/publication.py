@@ -40,7 +40,7 @@ def publish_run(
     compared = {"shards": session.run.shards_path, "consistency": session.run.consistency_path}
     tables |= {name: path for name, path in compared.items() if path.exists()}
     if guards.drift is not None:
-        tables["drift"] = to_drift_table(guards.drift, session.identity.model_dump())
+        tables["drift"] = to_drift_table(guards.drift, session.identity.model_dump(), guards.outputs)
     summary = _summarise(session, store, metrics, guards)
     write_page(session.run.page_path, summary, guards, provenance=_provenance(session))
     store.publish(session.run.run_id, config.experiment_name, tables)

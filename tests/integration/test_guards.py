@@ -1,6 +1,8 @@
 """The guards of the flow, through the command and a real Prefect server; the try-out engine makes the samples."""
 
 import json
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -164,3 +166,26 @@ def test_replicas_that_disagree_publish_nothing_until_told_to(milepost: Milepost
     assert any(row["outcome"] == "violated" for row in stored(published, "consistency"))
     assert {row["replica"] for row in stored(published, "shards")} == {0, 1}
     assert any("disagree" in text for text in published.differences)
+
+
+def test_outputs_are_compared_with_those_of_the_earlier_checkpoint(milepost: Milepost, tmp_path: Path) -> None:
+    first = evaluate(milepost).summary()
+    assert not [row for row in stored(first, "drift") if row["kind"] == "output"]
+
+    trained = tmp_path / "checkpoint-2"
+    shutil.copytree(CHECKPOINT, trained)
+    with (trained / "model.safetensors").open("r+b") as weights:
+        weights.seek(-1, os.SEEK_END)
+        last = weights.read(1)
+        weights.seek(-1, os.SEEK_END)
+        weights.write(bytes([last[0] ^ 1]))
+    second = evaluate(milepost, f"actor.path={trained}", "engine.stand_in.mean_tokens=20").summary()
+    outputs = {row["name"]: row for row in stored(second, "drift") if row["kind"] == "output"}
+    assert outputs["response_length"]["drifted"]
+    assert outputs["response_length"]["reference_version"] == first.run_id
+    assert (second.has_drifted, second.alarms) == (False, ()), "a changed model is no drift of the dataset"
+    assert f"Against run {first.run_id}" in (second.run_dir / "report.html").read_text("utf-8")
+
+    # other settings: what differs would not be the model
+    third = evaluate(milepost, "gconfig.max_new_tokens=32").summary()
+    assert not [row for row in stored(third, "drift") if row["kind"] == "output"]
