@@ -47,6 +47,7 @@ TASKS = {
     "grade",
     "check-consistency",
     "merge-samples",
+    "compare-outputs",
     "aggregate-metrics",
     "publish",
 }
