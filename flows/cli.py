@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from flows.cluster_commands import devcluster
-from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown
+from flows.command_line import DEFAULT_FILEROOT, AsJson, ConfigPath, Fileroot, Overrides, errors_shown
 from flows.dataset_commands import dataset
+from flows.log_commands import logs
 from schemas.errors import ConfigError, MilepostError
 from schemas.gates import GATE_FAILED, GATES
 
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(devcluster)
 app.add_typer(dataset)
+app.command()(logs)
 
 _PREFECT_DEFAULTS: Final = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -49,8 +51,6 @@ _END_S: Final = 30.0
 _INTERRUPTED_END_S: Final = 5.0
 """The same after an interruption: whoever asked for the end waits for it."""
 
-Fileroot = Annotated[Path, typer.Option(help="cluster.fileroot of the configuration")]
-DEFAULT_FILEROOT: Final = Path("milepost-out")
 DEMO_CHECKPOINT: Final = Path(".demo/smollm2-135m-instruct")
 
 

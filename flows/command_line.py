@@ -4,7 +4,7 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -14,7 +14,9 @@ ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="YAML file: Milepost's keys or an AReaL training config")
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides, such as actor.path=ckpt/")]
+Fileroot = Annotated[Path, typer.Option(help="cluster.fileroot of the configuration")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
+DEFAULT_FILEROOT: Final = Path("milepost-out")
 
 
 @contextmanager

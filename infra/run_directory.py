@@ -101,6 +101,11 @@ class RunDirectory:
         """Return where the worker's stdout and stderr go."""
         return self.path / "logs" / f"attempt-{attempt:04d}-replica-{replica:03d}.log"
 
+    def log_paths(self, replica: int | None = None) -> list[Path]:
+        """Return the logs of all workers, or of one replica's, oldest attempt first."""
+        pattern = "*" if replica is None else f"{replica:03d}"
+        return sorted((self.path / "logs").glob(f"attempt-[0-9]*-replica-{pattern}.log"))
+
     def replica_dirs(self) -> list[Path]:
         """Return the folders of all workers of all attempts, oldest attempt first."""
         return sorted(self.attempts_path.glob("[0-9]*/replica-[0-9]*"))
@@ -216,6 +221,20 @@ def find_resumable(
 def _is_resumable(run: RunDirectory, wanted: tuple[str, str, str]) -> bool:
     state = run.read_state()
     return (state.plan_key, state.experiment_name, state.trial_name) == wanted and state.status.is_resumable
+
+
+def find_run(fileroot: Path, run_id: str) -> RunDirectory:
+    """Return the folder of the run of that name.
+
+    Raises:
+        StoreError: there is none; the message names the newest ones.
+    """
+    runs = list(list_runs(fileroot))
+    for run in runs:
+        if run.run_id == run_id:
+            return run
+    newest = ", ".join(run.run_id for run in runs[:3]) or "none"
+    raise StoreError(f"{runs_root(fileroot)} holds no run {run_id!r}; its newest are: {newest}")
 
 
 def unfinished_runs(fileroot: Path) -> list[RunState]:

@@ -1,6 +1,7 @@
 """`milepost evaluate` on a real Slurm: the verdicts of one machine, and nothing lost or made twice in trouble."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -48,7 +49,7 @@ class Runner:
         self.fileroot = folder / "out"
         self.cluster = cluster
         self._folder = folder
-        self._environment = environment
+        self.environment = environment
         self.started: list[Command] = []
 
     def start(self, backend: str, overrides: Sequence[str] = (), *, scheduler: str = "slurm") -> Command:
@@ -67,7 +68,7 @@ class Runner:
             *overrides,
         ]
         cores = sorted(os.sched_getaffinity(0))[:1]
-        self.started.append(Command(self._folder, arguments, self._environment, cores=cores))
+        self.started.append(Command(self._folder, arguments, self.environment, cores=cores))
         return self.started[-1]
 
     def jobs(self, state: str = "all") -> list[str]:
@@ -216,6 +217,14 @@ def test_bad_input_is_refused_before_anything_is_submitted(runner: Runner) -> No
     assert not runner.jobs()
 
 
+def test_a_cluster_that_is_down_is_said_before_anything_is_made(runner: Runner, tmp_path: Path) -> None:
+    text = runner.cluster.paths.slurm_conf.read_text()
+    (tmp_path / "slurm.conf").write_text(re.sub(r"SlurmctldPort=\d+", "SlurmctldPort=1", text))
+    runner.environment["SLURM_CONF"] = str(tmp_path / "slurm.conf")
+    runner.start("vllm:d3", STAND_IN).failure(2, "the cluster does not answer", "sinfo")
+    assert not runner.fileroot.exists() or not list(runner.fileroot.glob("runs/*"))
+
+
 def test_without_slurm_the_message_says_what_to_do(
     environment: dict[str, str],
     tmp_path: Path,
@@ -226,5 +235,3 @@ def test_without_slurm_the_message_says_what_to_do(
     arguments.append(f"cluster.fileroot={tmp_path}")
     no_slurm = environment | {"PATH": str(Path(sys.executable).parent)}
     Command(tmp_path, arguments, no_slurm, cores=[0]).failure(2, "not installed", "devcluster")
-    down = environment | {"SLURM_CONF": str(tmp_path / "absent.conf")}
-    Command(tmp_path, arguments, down, cores=[0]).failure(2, "does not answer")

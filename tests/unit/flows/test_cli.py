@@ -163,3 +163,22 @@ def test_output_survives_a_terminal_without_unicode(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_logs_of_a_run_are_one_command_away(tmp_path: Path) -> None:
+    name = unfinished_run(tmp_path)
+    code, _, said = run("logs", name, "--fileroot", str(tmp_path))
+    assert (code, "no log of a worker" in said) == (2, True)
+    folder = tmp_path / "runs" / name / "logs"
+    folder.mkdir()
+    (folder / "attempt-0001-replica-000.log").write_text("".join(f"line {number}\n" for number in range(100)))
+    (folder / "attempt-0002-replica-000.log").write_text("again\n")
+    (folder / "attempt-0001-replica-001.log").write_text("other\n")
+    code, shown, _ = run("logs", name, "--fileroot", str(tmp_path))
+    assert (code, "line 99" in shown, "line 5\n" in shown, "other" in shown) == (0, True, False, True)
+    code, shown, _ = run("logs", name, "0", "--fileroot", str(tmp_path))
+    assert (code, "line 5\n" in shown, "again" in shown, "other" in shown) == (0, True, True, False)
+    code, _, said = run("logs", name, "7", "--fileroot", str(tmp_path))
+    assert (code, "replica 7" in said) == (2, True)
+    code, _, said = run("logs", "absent", "--fileroot", str(tmp_path))
+    assert (code, name in said) == (2, True)

@@ -220,6 +220,7 @@ def test_a_diagnosis_has_a_line_for_everything_and_a_fix_for_each_fault(tmp_path
         "CPU",
         "memory",
         "Prefect API",
+        "slurm",
         "results folder",
         "checkpoint",
     ]

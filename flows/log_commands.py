@@ -1,0 +1,28 @@
+"""`milepost logs RUN [REPLICA]`: what the workers of a run wrote."""
+
+from typing import Annotated
+
+import typer
+
+from flows.command_line import DEFAULT_FILEROOT, Fileroot, errors_shown
+
+
+def logs(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run, as `milepost runs` lists it")],
+    replica: Annotated[int | None, typer.Argument(metavar="[REPLICA]", min=0, help="Replica to show in full")] = None,
+    fileroot: Fileroot = DEFAULT_FILEROOT,
+) -> None:
+    """Show the last lines of each worker's log, or all that one replica wrote, attempt after attempt."""
+    with errors_shown(as_json=False):
+        from infra.run_directory import find_run
+        from schemas.errors import StoreError
+        from tasks.inference.supervision import log_tail
+
+        found = find_run(fileroot, run)
+        paths = found.log_paths(replica)
+        if not paths:
+            who = "worker" if replica is None else f"replica {replica}"
+            raise StoreError(f"{found.path / 'logs'} holds no log of a {who}; the run may not have been launched")
+        for path in paths:
+            typer.echo(f"== {path}")
+            typer.echo(log_tail(path) if replica is None else path.read_text("utf-8", "replace"))

@@ -1,0 +1,21 @@
+"""What `milepost doctor` says of Slurm."""
+
+from infra.slurm.client import SlurmClient
+from schemas.diagnosis import Check, CheckStatus
+from schemas.errors import SetupError, TransientError
+
+
+def check_slurm(client: SlurmClient) -> Check:
+    """The cluster that this machine talks with; without one, only `scheduler.type: slurm` is missed."""
+    try:
+        nodes = client.nodes()
+    except SetupError:
+        return Check(name="slurm", status=CheckStatus.OK, detail="not installed; scheduler.type: local does without")
+    except TransientError as exc:
+        fix = "`sinfo` must work for scheduler.type: slurm; `milepost devcluster up` brings a cluster up to try it"
+        return Check(name="slurm", status=CheckStatus.WARNING, detail=str(exc), fix=fix)
+    by_name = {node.node: node for node in nodes}
+    num_gpus = sum(node.num_gpus for node in by_name.values())
+    partitions = ", ".join(sorted({node.partition for node in nodes}))
+    detail = f"{len(by_name)} nodes, {num_gpus} GPUs, partitions {partitions}; spoken to by Slurm's own commands"
+    return Check(name="slurm", status=CheckStatus.OK, detail=detail)

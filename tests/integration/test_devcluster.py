@@ -1,0 +1,106 @@
+"""A development cluster comes up, is repaired, and goes without a trace."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from infra.devcluster.preparation import check_machine
+from schemas.devcluster import DevClusterSpec
+from schemas.errors import SetupError
+from tests.integration.slurm_cluster import wait_until
+
+pytestmark = pytest.mark.needs_slurm
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Commands:
+    """Runs `milepost devcluster` on one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        command = [sys.executable, "-c", "from flows.cli import main; main()", "devcluster", *words]
+        result = subprocess.run(
+            [*command, "--folder", str(self.folder)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        return result.returncode, result.stdout, result.stderr
+
+    def processes(self) -> list[psutil.Process]:
+        """What runs because of this cluster."""
+        found: list[psutil.Process] = []
+        for process in psutil.process_iter():
+            try:
+                if str(self.folder) in process.environ().get("SLURM_CONF", ""):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+@pytest.fixture
+def commands() -> Iterator[Commands]:
+    folder = Path(tempfile.mkdtemp(prefix="milepost-devcluster-"))
+    folder.rmdir()
+    try:
+        check_machine(folder, DevClusterSpec(memory_per_node_mib=1000))
+    except SetupError as exc:
+        pytest.skip(f"no Slurm here: {exc}")
+    commands = Commands(folder)
+    yield commands
+    commands.run("down")
+
+
+def test_up_is_repeatable_repairs_what_died_and_down_leaves_nothing(commands: Commands) -> None:
+    code, shown, said = commands.run("up", "--nodes", "2", "--gpus-per-node", "3")
+    assert code == 0, said
+    assert "n1:idle n2:idle" in shown
+    slurm_conf = shown.split("SLURM_CONF=")[1].strip()
+    before = {process.pid for process in commands.processes()}
+    assert commands.run("up", "--nodes", "2", "--gpus-per-node", "3")[0] == 0
+    assert {process.pid for process in commands.processes()} == before
+    code, _, said = commands.run("up", "--nodes", "3")
+    assert (code, "has 2 nodes" in said) == (2, True)
+
+    slurmd = next(process for process in commands.processes() if process.cmdline()[-1] == "n2")
+    slurmd.kill()
+    slurmd.wait(10)
+    code, shown, _ = commands.run("status")
+    assert (code, "slurmd-n2" in shown) == (1, True)
+    assert commands.run("up", "--nodes", "2", "--gpus-per-node", "3")[0] == 0
+    assert commands.run("status")[0] == 0
+
+    job = ["sbatch", "--gres=gpu:3", "--output=/dev/null", "--wrap", "trap '' TERM; sleep 300"]
+    environment = {"SLURM_CONF": slurm_conf, "PATH": "/usr/bin:/bin"}
+    subprocess.run(job, env=environment, check=True, capture_output=True)
+    listing = ["squeue", "-h", "-o", "%T"]
+    wait_until(
+        lambda: b"RUNNING" in subprocess.run(listing, env=environment, check=True, capture_output=True).stdout,
+        "a running job",
+    )
+    listening = {
+        connection.laddr.ip
+        for process in commands.processes()
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
+    assert commands.run("down")[0] == 0
+    assert commands.processes() == []
+    assert not commands.folder.exists()
+    code, shown, _ = commands.run("status", "--json")
+    assert (code, json.loads(shown)["is_up"]) == (1, False)
+
+
+def test_what_cannot_be_a_cluster_is_refused(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "something").touch()
+    for folder, words in ((tmp_path, "not empty"), (tmp_path / "a b", "letters, digits")):
+        code, _, said = Commands(folder).run("up")
+        assert (code, words in said) == (2, True)
