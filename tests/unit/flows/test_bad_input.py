@@ -132,7 +132,7 @@ def test_a_checkpoint_that_is_not_there(bench: Bench) -> None:
         ("rollout.backend=d4", ["'d4': no engine", "one of vllm, sglang", "write for instance vllm:d4"]),
         ("rollout.backend=sglang:e2d4", ["'sglang:e2d4'", "no dimension 'e'", "d (replicas)", "write for instance"]),
         ("rollout.backend=sglang:d1", ["'sglang:d1'", "available: vllm, transformers", "add rollout.backend=vllm:d1"]),
-        ("scheduler.type=slurm", ["'slurm'", "available: local", "add scheduler.type=local"]),
+        ("scheduler.type=ray", ["'ray'", "available: local", "add scheduler.type=local"]),
         ("gconfig.n_samples=0", ["gconfig.n_samples = 0", "≥ 1", "the default is"]),
         ("gconfig.temperature=-1", ["gconfig.temperature = -1", "≥ 0", "the default is"]),
         (

@@ -161,7 +161,7 @@ def test_what_this_version_launches() -> None:
 
 
 def test_what_this_version_cannot_launch_is_named_with_the_override_that_works() -> None:
-    config = make(rollout={"backend": "sglang[r]:d4p1t2"}, scheduler={"type": "slurm"})
+    config = make(rollout={"backend": "sglang[r]:d4p1t2"}, scheduler={"type": "ray"})
     with pytest.raises(ConfigError) as caught:
         check_launchable(config)
     assert "scheduler.type=local" in str(caught.value)
