@@ -17,7 +17,7 @@ from great_expectations.expectations.metrics.table_metric_provider import TableM
 from schemas.drift import DriftConfig, DriftOutcome
 from schemas.errors import UserInputError
 from tasks.drift.detector import detect_drift
-from tasks.drift.features import COLUMNS
+from tasks.drift.features import COLUMNS, SUBSET
 
 _METRIC: Final = "milepost.drift"
 
@@ -67,7 +67,8 @@ class ExpectNoDrift(BatchExpectation):
 
 
 def _compare(frame: pd.DataFrame, *, reference: str, config: str) -> DriftOutcome:
-    current = pa.Table.from_pandas(frame.filter(items=COLUMNS), preserve_index=False)
+    columns = [name for name in frame.columns if name in COLUMNS or name.startswith(SUBSET)]
+    current = pa.Table.from_pandas(frame.filter(items=columns), preserve_index=False)
     settings = DriftConfig.model_validate_json(config)
     try:
         return DriftOutcome(report=detect_drift(pq.read_table(reference), current, config=settings))

@@ -25,10 +25,12 @@ from tasks.grading.extraction import find_gold
 COLUMNS: Final = ("prompt", "answer", "subset", "num_prompt_tokens")
 """Columns that are compared, each where both tables have it."""
 
+SUBSET: Final = "subset:"
+"""Before the key in the name of a subset's feature."""
 ABSENT: Final = "(absent)"
 """Category of a row without the subset key."""
 
-_NUMBER: Final = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_NUMBER: Final = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?")
 _MAX_DIGITS: Final = 300
 """Longer digit strings overflow a double; their number is unknown."""
 
@@ -82,7 +84,7 @@ def extract_features(table: pa.Table, user_features: Mapping[str, UserFeature]) 
         numbers={name: np.sort(values) for name, values in numbers.items() if len(values)},
         categories={name: counts for name, counts in categories.items() if counts},
         prompts=prompts,
-        has_subsets="subset" in table.column_names,
+        has_subsets=any(name.startswith("subset") for name in table.column_names),
     )
 
 
@@ -149,19 +151,32 @@ def _script_of(letter: str) -> str:
 def read_subsets(table: pa.Table) -> dict[str, list[str]]:
     """Return the values of each subset key, under `subset:key`; `ABSENT` where a row has none.
 
-    A cell is `key=value`, a list of such, or a map; a bare value is the key's whose name is empty.
+    A cell is `key=value`, a list of such, or a map; bare values are under `subset`. Columns that `split_subsets` made
+    are taken as they are.
 
     Raises:
         DatasetError: a cell is something else.
     """
+    split = [name for name in table.column_names if name.startswith(SUBSET)]
+    if split:
+        return {name: table.column(name).to_pylist() for name in split}
     if "subset" not in table.column_names:
         return {}
     values: dict[str, list[str]] = {}
     for row, cell in enumerate(table.column("subset").to_pylist()):
-        for key, value in _pairs(cell):
-            name = f"subset:{key}" if key else "subset"
-            values.setdefault(name, [ABSENT] * table.num_rows)[row] = value
+        for name, value in _pairs(cell):
+            if name not in values:
+                values[name] = [ABSENT] * table.num_rows
+            values[name][row] = value
     return values
+
+
+def split_subsets(table: pa.Table) -> pa.Table:
+    """Return the table with a column per subset key in place of `subset`; as it is where no row has a subset."""
+    split = read_subsets(table)
+    for name, values in split.items():
+        table = table.append_column(name, pa.array(values, pa.string()))
+    return table.drop_columns("subset") if split else table
 
 
 def _pairs(cell: object) -> Sequence[tuple[str, str]]:
@@ -169,7 +184,7 @@ def _pairs(cell: object) -> Sequence[tuple[str, str]]:
         return []
     if isinstance(cell, str):
         key, equals, value = cell.partition("=")
-        return [(key, value)] if equals else [("", cell)]
+        return [(f"{SUBSET}{key}", value)] if equals else [("subset", cell)]
     if isinstance(cell, list):
         return [pair for part in cell for pair in (_pairs(part) if isinstance(part, str) else _entry(part))]
     raise DatasetError(f"column 'subset' holds {cell!r}, expected 'key=value' or a list of such")
@@ -177,5 +192,5 @@ def _pairs(cell: object) -> Sequence[tuple[str, str]]:
 
 def _entry(part: object) -> Sequence[tuple[str, str]]:
     if isinstance(part, tuple) and len(part) == 2:
-        return [(str(part[0]), str(part[1]))]
+        return [(f"{SUBSET}{part[0]}", str(part[1]))]
     raise DatasetError(f"column 'subset' holds {part!r}, expected 'key=value'")

@@ -108,13 +108,10 @@ class _Comparison:
         self._words_transposed = self._words.presence.T.tocsr()
         self._weights_transposed = self._words.weights.T.tocsr()
         self._copies = _group_copies(texts)
-        self._spread = self._word_spread()
-
-    def _word_spread(self) -> FloatArray:
-        """Standard deviation of the difference of each word's shares under permuted labels."""
-        num_texts = self._num_reference + self._num_current
-        share = np.asarray(self._words.presence.sum(axis=0), np.float64).ravel() / num_texts
-        return np.sqrt(share * (1 - share) * (1 / self._num_reference + 1 / self._num_current))
+        self._texts_with_word = np.asarray(self._words.presence.sum(axis=0), np.float64).ravel()
+        share = self._texts_with_word / len(texts)
+        # standard deviation of the difference of a word's shares under permuted labels
+        self._spread = np.sqrt(share * (1 - share) * (1 / self._num_reference + 1 / num_current))
 
     def permuted(self, is_current: npt.NDArray[np.bool_], rng: np.random.Generator) -> Iterator[FloatArray]:
         """Yield the statistics of batches of permuted labels, shape `(3, batch)`."""
@@ -126,14 +123,20 @@ class _Comparison:
         """Return the three statistics of labellings, shape `(num_texts, num_labellings)`, as `(3, num_labellings)`."""
         contrast = np.where(is_current, 1 / self._num_current, -1 / self._num_reference).astype(np.float32)
         centroids = self._weights_transposed @ contrast
-        shares = self._words_transposed @ contrast
+        reference, current = self._word_shares(is_current)
         return np.stack(
             [
                 np.einsum("ij,ij->j", centroids, centroids),
-                (np.abs(shares) / self._spread[:, None]).max(axis=0, initial=0.0),
+                (np.abs(current - reference) / self._spread[:, None]).max(axis=0, initial=0.0),
                 np.abs(self._copy_rates(is_current)),
             ]
-        ).astype(np.float64)
+        )
+
+    def _word_shares(self, is_current: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+        """Return the share of texts with each word, reference and current, shape `(num_words, num_labellings)`."""
+        current = (self._words_transposed @ is_current.astype(np.float32)).astype(np.float64)  # whole numbers: exact
+        reference = self._texts_with_word[:, None] - current
+        return reference / self._num_reference, current / self._num_current
 
     def _copy_rates(self, is_current: npt.NDArray[np.bool_]) -> FloatArray:
         """Chance that two current texts are copies, less that of two reference texts."""
@@ -159,9 +162,7 @@ class _Comparison:
         names = self._words.names
         if not names:
             return TextTest(0.0, 0.0, 1.0, None)
-        labels = is_current.astype(np.float64)
-        current = (self._words_transposed @ labels) / self._num_current
-        reference = (self._words_transposed @ (1 - labels)) / self._num_reference
+        reference, current = (shares[:, 0] for shares in self._word_shares(is_current[:, None]))
         scores = np.abs(current - reference) / self._spread
         first = np.argsort(-scores, kind="stable")[:_NAMED_WORDS].tolist()
         normal = NormalDist()
@@ -183,8 +184,7 @@ class _Comparison:
     def describe_copies(
         self, is_current: npt.NDArray[np.bool_], observed: float, null: FloatArray, p_value: float, level: Level
     ) -> TextTest:
-        labels = is_current[:, None]
-        per_row = float(abs(self._copy_rates(labels)[0])) * (self._num_current - 1)
+        per_row = float(observed) * (self._num_current - 1)
         normal = NormalDist()
         needed = normal.inv_cdf(1 - level.strict / 2) + normal.inv_cdf(POWER)
         spread = float(np.sqrt((null**2).mean())) * (self._num_current - 1)

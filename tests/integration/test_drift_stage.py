@@ -72,8 +72,13 @@ def broken(result: DriftCheck) -> dict[str, RuleResult]:
 def test_from_the_first_check_to_an_alarm(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     first = check(config, make_items(300))
-    assert (first.status, first.drifted, first.violated) == ("frozen", False, False)
-    assert [rule.name for rule in first.contract] == [
+    assert (first.status, first.drifted, first.violated, first.report) == ("frozen", False, False, None)
+    again = check(config, make_items(300)[::-1], hours=5)
+    assert again == first.model_copy(update={"status": "unchanged"})
+    assert "5.0 hours ago" in summarise(again, now=NOW + timedelta(hours=5))
+    grown = check(config, make_items(300) + make_items(200, start=300))
+    assert (grown.status, grown.drifted, grown.violated) == ("checked", False, False)
+    assert [rule.name for rule in grown.contract] == [
         "the columns are there",
         "item_id is set",
         "item_id is unique",
@@ -83,11 +88,6 @@ def test_from_the_first_check_to_an_alarm(tmp_path: Path) -> None:
         "answer can be graded",
         "subset:level has a known value",
     ]
-    again = check(config, make_items(300)[::-1], hours=5)
-    assert again == first.model_copy(update={"status": "unchanged"})
-    assert "5.0 hours ago" in summarise(again, now=NOW + timedelta(hours=5))
-    grown = check(config, make_items(300) + make_items(200, start=300))
-    assert (grown.status, grown.drifted, grown.violated) == ("checked", False, False)
     changed = check(config, make_items(300) + make_items(40, start=300, level="<b>hard"))
     assert changed.alarmed
     assert changed.report is not None
