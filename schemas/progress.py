@@ -38,11 +38,13 @@ class ReplicaProgress(Model):
     def headline(self) -> str:
         """`replica 0 generating 12.3 samples/s`, `replica 1 queued (Resources)`."""
         if self.phase is WorkerPhase.QUEUED:
-            return f"replica {self.replica} queued ({self.reason})"
+            return f"replica {self.replica} queued" + (f" ({self.reason})" if self.reason else "")
         pace = "" if self.samples_per_s is None else f" {_two_digits(self.samples_per_s)} samples/s"
         return f"replica {self.replica} {self.phase.value}{pace}"
 
     def as_line(self) -> str:
         """Return everything on one line, for logs."""
+        if self.phase is WorkerPhase.QUEUED:
+            return self.headline
         left = "" if self.left_s is None else f", {self.left_s:.0f} s left"
         return f"{self.headline}: {self.num_done}/{self.num_work}{left}"

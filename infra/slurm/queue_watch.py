@@ -126,7 +126,7 @@ class QueueWatch:
                 self._client.cancel([job])
                 return JobStatus(state=JobState.KILLED, cause=EndCause.REFUSED, detail=record.reason)
             state = JobState.PENDING if record.state.is_waiting else JobState.RUNNING
-            return JobStatus(state=state, detail=record.reason)
+            return JobStatus(state=state, detail="" if record.reason == "None" else record.reason)
         end = self._client.end_of(job)
         if end is None and record is not None:
             end = JobEnd(job=StepEnd(state=record.state, exit_code=0, signal=0), reason=record.reason)

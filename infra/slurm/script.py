@@ -99,11 +99,12 @@ def batch_script(job: BatchJob) -> str:
 def batch_options(output_folder: Path) -> list[str]:
     """Return the options of sbatch that name where the output of Slurm itself goes, one file per element.
 
-    Slurm cannot be told of a path with a backslash: there its words are lost.
+    Slurm cannot be told of a path with a backslash: there its words are lost. The job starts in a folder that every
+    node has, and changes into its own by itself.
     """
     if "\\" in str(output_folder):
-        return ["--output=/dev/null"]
-    return ["--output=" + str(output_folder).replace("%", "%%") + "/slurm-%A_%a.out"]
+        return ["--chdir=/", "--output=/dev/null"]
+    return ["--chdir=/", "--output=" + str(output_folder).replace("%", "%%") + "/slurm-%A_%a.out"]
 
 
 def quote_directive(value: str) -> str:

@@ -121,6 +121,8 @@ def _launch(spec: WorkerSpec, session: RunSession, setup_timeout_s: float) -> Re
         log_path=session.run.log_path(spec.attempt, spec.replica),
         setup_timeout_s=setup_timeout_s,
         max_queue_s=session.settings.max_queue_s,
+        # what a cluster's nodes write is seen through a network file system
+        poll_interval_s=0.2 if session.launcher.ends_with_controller else 1.0,
         stopping=session.stopping,
     )
 

@@ -105,5 +105,5 @@ def test_a_line_break_is_in_no_directive() -> None:
 
 
 def test_the_output_of_slurm_goes_where_its_patterns_cannot_lead_it_astray() -> None:
-    assert batch_options(Path("/a/100%j")) == ["--output=/a/100%%j/slurm-%A_%a.out"]
-    assert batch_options(Path("/a\\b")) == ["--output=/dev/null"]
+    assert batch_options(Path("/a/100%j")) == ["--chdir=/", "--output=/a/100%%j/slurm-%A_%a.out"]
+    assert batch_options(Path("/a\\b")) == ["--chdir=/", "--output=/dev/null"]

@@ -5,14 +5,15 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-from infra.launchers.base import Placement
+from infra.launchers.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
 from infra.launchers.local import LocalLauncher
-from schemas.errors import EngineError, EngineOutOfMemoryError, SetupError, WorkerError
+from schemas.errors import EngineError, EngineOutOfMemoryError, MilepostError, SetupError, TransientError, WorkerError
 from schemas.inference import EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
@@ -221,3 +222,100 @@ def test_exit_codes_are_distinct_and_clear_of_those_with_a_meaning() -> None:
     assert len(set(codes)) == len(codes)
     assert not {1, 2, 126, 127, *(128 + number for number in signal.valid_signals())} & set(codes)
     assert EXIT_CODES[WorkerOutcome.COMPLETED] == os.EX_OK
+
+
+class ScriptedLauncher:
+    """A scheduler that tells one status after the other, the last one for ever."""
+
+    ends_with_controller = False
+
+    def __init__(self, *statuses: JobStatus) -> None:
+        self._statuses = list(statuses)
+        self.submitted: list[LaunchSpec] = []
+        self.is_cancelled = False
+
+    def submit(self, specs: Sequence[LaunchSpec]) -> list[str]:
+        self.submitted += specs
+        return ["1_0"]
+
+    def poll(self, job_id: str) -> JobStatus:
+        return self._statuses[0]
+
+    def wait(self, job_id: str, *, timeout_s: float) -> JobStatus:
+        time.sleep(timeout_s)
+        return self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
+
+    def cancel(self, job_id: str) -> JobStatus:
+        self.is_cancelled = True
+        return self._statuses[0]
+
+    def end_earlier_jobs(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        return
+
+
+def queued(reason: str) -> JobStatus:
+    return JobStatus(state=JobState.PENDING, detail=reason)
+
+
+def killed(cause: EndCause, detail: str) -> JobStatus:
+    return JobStatus(state=JobState.KILLED, cause=cause, detail=detail)
+
+
+def supervise(
+    bench: Bench, launcher: ScriptedLauncher, *, setup_timeout_s: float = 60.0, max_queue_s: float | None = None
+) -> WorkerResult:
+    launch = ReplicaLaunch(
+        engine_python=Path("/engine/python"),
+        placement=Placement(num_gpus=1, num_cpus=1),
+        log_path=bench.log_path,
+        setup_timeout_s=setup_timeout_s,
+        max_queue_s=max_queue_s,
+        poll_interval_s=0.01,
+    )
+    return run_replica(bench.spec, launcher, launch, on_progress=bench.tell)
+
+
+@pytest.mark.parametrize(
+    ("cause", "detail", "error", "words"),
+    [
+        (EndCause.OUT_OF_MEMORY, "OUT_OF_MEMORY", EngineOutOfMemoryError, "scheduler.slurm.memory"),
+        (EndCause.TIME_LIMIT, "TIMEOUT (TimeLimit)", TransientError, "TimeLimit.*scheduler.slurm.time"),
+        (EndCause.INFRASTRUCTURE, "NODE_FAIL", TransientError, "NODE_FAIL.*same command"),
+        (EndCause.USER, "CANCELLED", WorkerError, "cancelled.*same command"),
+        (EndCause.REFUSED, "QOSNotAllowed", SetupError, "never be started.*QOSNotAllowed"),
+    ],
+)
+def test_what_a_scheduler_did_to_a_job_decides_what_its_end_means(
+    bench: Bench, cause: EndCause, detail: str, error: type[MilepostError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        supervise(bench, ScriptedLauncher(killed(cause, detail)))
+
+
+def test_time_in_the_queue_is_no_start_up_time_and_is_told_with_its_reason(bench: Bench) -> None:
+    waiting = [queued("Priority")] * 20 + [queued("Resources")] * 20
+    launcher = ScriptedLauncher(*waiting, killed(EndCause.INFRASTRUCTURE, "NODE_FAIL"))
+    with pytest.raises(TransientError, match="NODE_FAIL"):
+        supervise(bench, launcher, setup_timeout_s=0.1)
+    assert [(each.phase, each.reason) for each in bench.progress] == [
+        (WorkerPhase.QUEUED, "Priority"),
+        (WorkerPhase.QUEUED, "Resources"),
+    ]
+    assert bench.progress[0].as_line() == "replica 3 queued (Priority)"
+
+
+def test_a_job_that_waits_too_long_is_cancelled(bench: Bench) -> None:
+    launcher = ScriptedLauncher(queued("Resources"))
+    with pytest.raises(WorkerError, match=r"queue \(Resources\).*max_queue_s"):
+        supervise(bench, launcher, max_queue_s=0.1)
+    assert launcher.is_cancelled
+
+
+def test_a_worker_without_a_pipe_is_not_asked_to_watch_one(bench: Bench) -> None:
+    launcher = ScriptedLauncher(killed(EndCause.USER, "CANCELLED"))
+    with pytest.raises(WorkerError):
+        supervise(bench, launcher)
+    assert "--stop-on-stdin-eof" not in launcher.submitted[0].argv
