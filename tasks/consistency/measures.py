@@ -19,6 +19,7 @@ from tasks.metrics.estimators import FloatArray, IntArray
 MEASURES: tuple[Measure, ...] = ("accuracy", "length", "mean_logprob", "no_answer_rate")
 RATES: frozenset[Measure] = frozenset({"accuracy", "no_answer_rate"})
 """Measures in [0, 1] for each sample; the others are compared by rank, as their tails are heavy."""
+_REPLICA_BITS: Final = 32
 _NUMBERS: Final[dict[Measure, str]] = {"length": "num_completion_tokens", "mean_logprob": "mean_logprob"}
 
 
@@ -75,11 +76,10 @@ def _workers(made: pa.Table) -> tuple[tuple[WorkerName, ...], IntArray]:
     attempts = np.full(len(replicas), -1)
     if "attempt" in made.column_names:
         attempts = made.column("attempt").cast(pa.int64()).fill_null(pa.scalar(-1, pa.int64())).to_numpy()
-    pairs, worker = np.unique(np.column_stack([attempts, replicas]), axis=0, return_inverse=True)
-    names = tuple(
-        WorkerName(replica=int(replica), attempt=None if attempt < 0 else int(attempt)) for attempt, replica in pairs
-    )
-    return names, worker.reshape(-1).astype(np.int64)
+    makers, worker = np.unique((attempts << _REPLICA_BITS) + replicas, return_inverse=True)
+    pairs = zip((makers >> _REPLICA_BITS).tolist(), (makers & (1 << _REPLICA_BITS) - 1).tolist(), strict=True)
+    names = tuple(WorkerName(replica=replica, attempt=None if attempt < 0 else attempt) for attempt, replica in pairs)
+    return names, worker.astype(np.int64)
 
 
 def _values(made: pa.Table) -> dict[Measure, FloatArray]:
