@@ -159,7 +159,9 @@ def read_subsets(table: pa.Table) -> dict[str, list[str]]:
     """
     split = [name for name in table.column_names if name.startswith(SUBSET)]
     if split:
-        return {name: table.column(name).to_pylist() for name in split}
+        return {
+            name: [ABSENT if value is None else value for value in table.column(name).to_pylist()] for name in split
+        }
     if "subset" not in table.column_names:
         return {}
     values: dict[str, list[str]] = {}
