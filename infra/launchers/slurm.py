@@ -64,7 +64,7 @@ class SlurmLauncher:
             for _, group in groupby(specs, key=lambda spec: spec.placement):
                 jobs += self._submit_array(tuple(group))
         except MilepostError:
-            self._client.cancel(jobs)
+            self._end(jobs)
             raise
         return jobs
 

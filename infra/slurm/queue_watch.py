@@ -49,12 +49,12 @@ class QueueWatch:
         self._name = name
         self._interval_s = interval_s
         self._folder = folder
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # its lock may be taken again by the thread that holds it
         self._wake = threading.Event()
         self._is_stopped = False
         self._statuses: dict[str, JobStatus] = {}
         self._logs: dict[str, Path] = {}
-        self._last_seen: dict[str, float] = {}
+        self._missed_since: dict[str, float] = {}
         self._thread: threading.Thread | None = None
 
     def add(self, jobs: Sequence[str], logs: Sequence[Path] = ()) -> None:
@@ -63,8 +63,7 @@ class QueueWatch:
             self._logs.update(zip(jobs, logs, strict=False))
             for job in jobs:
                 self._statuses[job] = JobStatus(state=JobState.PENDING, detail="submitted")
-                self._last_seen[job] = time.monotonic()
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="slurm-watch", daemon=True)
                 self._thread.start()
 
@@ -95,7 +94,7 @@ class QueueWatch:
 
     def _run(self) -> None:
         is_silent = False
-        while not self._is_stopped and self.unfinished():
+        while self._has_work():
             try:
                 self._look()
                 is_silent = False
@@ -108,14 +107,24 @@ class QueueWatch:
             if hurried:
                 time.sleep(_HURRY_S)
 
+    def _has_work(self) -> bool:
+        """Whether to look on; else whoever adds a job starts another thread."""
+        with self._changed:
+            has_work = not self._is_stopped and bool(self.unfinished())
+            if not has_work:
+                self._thread = None
+            return has_work
+
     def _look(self) -> None:
         records = {record.job_id: record for record in self._client.jobs(self._name)}
         now = time.monotonic()
         for job in self.unfinished():
             record = records.get(job) or records.get(job.partition("_")[0])
-            if record is not None:
-                self._last_seen[job] = now
-            status = self._status(job, record, now - self._last_seen[job])
+            if record is None:
+                self._missed_since.setdefault(job, now)
+            else:
+                self._missed_since.pop(job, None)
+            status = self._status(job, record, now - self._missed_since.get(job, now))
             with self._changed:
                 self._statuses[job] = status
                 self._changed.notify_all()

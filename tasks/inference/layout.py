@@ -3,6 +3,7 @@
 Owns the question whether there is room for them; must not start anything.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -39,14 +40,15 @@ def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
         SetupError: the engine's environment is not there or lacks the engine, or there are fewer devices than needed.
     """
     backend = config.backend
-    python = find_engine_python(config.engine.python)
-    packages = engine_versions(python)
-    names = _DISTRIBUTIONS[config.engine_name]
-    if not any(name in packages for name in names):
-        raise SetupError(
-            f"{python} has no {' or '.join(names)}; run `make setup`, or set engine.python to a Python that has it"
-        )
-    if config.scheduler.type == "slurm":
+    is_on_slurm = config.scheduler.type == "slurm"
+    if is_on_slurm and config.scheduler.slurm.container is not None:
+        # what is inside shows when the first worker starts: this machine may not be able to run it
+        python, packages = Path(config.engine.python or "python3"), dict[str, str]()
+    else:
+        python = find_engine_python(config.engine.python)
+        packages = engine_versions(python)
+        _require_engine(config, python, packages)
+    if is_on_slurm:
         # the GPUs are on other machines: what is installed decides, not what is seen here
         device: Device = "cpu" if config.engine_name == "stand_in" or is_cpu_build(packages) else "cuda"
         placements = plan_slurm_placement(
@@ -60,3 +62,11 @@ def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
         device = find_device(packages)
         placements = plan_placement(backend.data_parallel, backend.gpus_per_replica, device)
     return ReplicaLayout(python, device, placements, packages)
+
+
+def _require_engine(config: EvaluationConfig, python: Path, packages: Mapping[str, str]) -> None:
+    names = _DISTRIBUTIONS[config.engine_name]
+    if not any(name in packages for name in names):
+        raise SetupError(
+            f"{python} has no {' or '.join(names)}; run `make setup`, or set engine.python to a Python that has it"
+        )
