@@ -25,22 +25,6 @@ def blamed(report: ConsistencyReport) -> list[int]:
     return [replica.number for replica in report.replicas if replica.problems]
 
 
-def test_of_200_healthy_runs_at_most_two_raise_an_alarm(rng: np.random.Generator) -> None:
-    alarms, plain_alarms = 0, 0
-    for _ in range(200):
-        shards = Shards(
-            num_replicas=int(rng.choice([2, 3, 8, 24, 96])),
-            num_items=int(rng.choice([32, 100, 250, 1000], p=[0.4, 0.3, 0.2, 0.1])),
-            n_samples=int(rng.choice([1, 4], p=[0.8, 0.2])),
-            accuracy=float(rng.choice([0.01, 0.1, 0.4, 0.7, 0.95])),
-        )
-        report = check_consistency(draw_samples(shards, rng))
-        alarms += report.verdict == "disagree"
-        plain_alarms += outcomes(report)["accuracy_absolute"] == "violated"
-    assert alarms <= 2
-    assert plain_alarms > 50, "the plain rule is shown, and cries wolf"
-
-
 @pytest.mark.parametrize(
     ("shards", "measure"),
     [
@@ -65,17 +49,6 @@ def test_of_two_that_differ_nobody_can_say_which_is_wrong(rng: np.random.Generat
     assert (report.verdict, blamed(report)) == ("disagree", [0, 1])
 
 
-def test_repeats_of_one_item_do_not_count_as_so_many_samples(rng: np.random.Generator) -> None:
-    """16 repeats of 40 items look like 640 samples; taken for such they would raise alarms without end."""
-    shards = Shards(num_replicas=4, num_items=40, n_samples=16, accuracy=0.5)
-    tables = [draw_samples(shards, rng) for _ in range(20)]
-    by_item = [check_consistency(table).verdict for table in tables]
-    by_prompt = [check_consistency(table.drop_columns(["item_id"])).verdict for table in tables]
-    by_sample = [check_consistency(table.drop_columns(["item_id", "prompt_hash"])).verdict for table in tables]
-    assert "disagree" not in by_item + by_prompt
-    assert by_sample.count("disagree") > 5
-
-
 def test_agreement_says_what_would_have_been_seen(rng: np.random.Generator) -> None:
     few = check_consistency(draw_samples(Shards(num_replicas=4, num_items=250), rng))
     many = check_consistency(draw_samples(Shards(num_replicas=4, num_items=1000), rng))
@@ -84,14 +57,6 @@ def test_agreement_says_what_would_have_been_seen(rng: np.random.Generator) -> N
     assert many.detectable is not None
     assert few.detectable == pytest.approx(2 * many.detectable, rel=0.1)
     assert f"off by {few.detectable:.2g} would have been seen" in few.message
-
-
-def test_a_difference_that_is_said_to_be_detectable_is_detected(rng: np.random.Generator) -> None:
-    shards = Shards(num_replicas=4, num_items=250, accuracy=0.7)
-    detectable = check_consistency(draw_samples(shards, rng)).detectable or 0.0
-    bad = Shards(num_replicas=4, num_items=250, accuracy=0.7, bad=1, accuracy_lost=detectable / 0.85)
-    found = [blamed(check_consistency(draw_samples(bad, rng))) for _ in range(20)]
-    assert sum(names == [1] for names in found) >= 12
 
 
 @pytest.mark.parametrize(
