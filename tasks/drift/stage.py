@@ -24,6 +24,7 @@ from schemas.drift import DriftCheck
 from schemas.errors import DatasetError, MilepostError
 from schemas.training_position import TrainingPosition
 from tasks.drift.cadence import is_due
+from tasks.drift.features import split_subsets
 from tasks.drift.profiles import ProfileStore, Rows, name_rows, tabulate
 from tasks.drift.validation import ValidationReply, ValidationRequest
 
@@ -147,7 +148,7 @@ def _validate_apart(config: EvaluationConfig, reference: Rows, current: Rows) ->
     with tempfile.TemporaryDirectory(prefix="milepost-drift-") as folder:
         paths = [Path(folder) / f"{side}.parquet" for side in ("reference", "current")]
         for path, rows in zip(paths, (reference, current), strict=True):
-            write_table_atomically(path, rows.table)
+            write_table_atomically(path, split_subsets(rows.table))
         request = ValidationRequest(reference=paths[0], current=paths[1], config=config.drift)
         done = subprocess.run(
             [sys.executable, "-P", "-m", "tasks.drift.validation"],

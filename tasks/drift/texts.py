@@ -126,7 +126,8 @@ class _Comparison:
         reference, current = self._word_shares(is_current)
         return np.stack(
             [
-                np.einsum("ij,ij->j", centroids, centroids),
+                # beyond these digits is the noise of single precision, which would tell equal samples apart
+                np.einsum("ij,ij->j", centroids, centroids).astype(np.float64).round(10),
                 (np.abs(current - reference) / self._spread[:, None]).max(axis=0, initial=0.0),
                 np.abs(self._copy_rates(is_current)),
             ]

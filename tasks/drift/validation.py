@@ -19,7 +19,6 @@ from schemas.base import Model
 from schemas.drift import DriftConfig, DriftOutcome, DriftReport
 from schemas.errors import DatasetError
 from schemas.expectations.contract import Rule, RuleResult, build_contract
-from tasks.drift.features import split_subsets
 from tasks.drift.profiles import describe_profile
 from tasks.grading.golds import check_golds
 
@@ -35,7 +34,8 @@ class ValidationRequest(Model):
     """What to compare."""
 
     reference: Path
-    """Parquet file in PROFILE_SCHEMA."""
+    """Parquet file in PROFILE_SCHEMA, its subsets split into columns: great-expectations would pickle lists, which
+    takes seconds, to tell batches apart."""
     current: Path
     """The same."""
     config: DriftConfig
@@ -59,7 +59,7 @@ def validate(request: ValidationRequest) -> ValidationReply:
     if not reference.num_rows:
         return ValidationReply(error=f"{request.reference}: the reference has no rows, expected at least one")
     rules = build_contract(describe_profile(reference))
-    results = _run_suite(rules, request, _with_checked_columns(reference, current))
+    results = _run_suite(rules, request, _with_checked_golds(reference, current))
     outcome = DriftOutcome.model_validate_json(results[_DRIFT].result["observed_value"])
     return ValidationReply(
         report=outcome.report,
@@ -68,8 +68,8 @@ def validate(request: ValidationRequest) -> ValidationReply:
     )
 
 
-def _with_checked_columns(reference: pa.Table, current: pa.Table) -> pa.Table:
-    """Give each subset key a column, and say why a gold cannot be graded.
+def _with_checked_golds(reference: pa.Table, current: pa.Table) -> pa.Table:
+    """Add why a gold cannot be graded.
 
     Golds that the reference has too are left out: mathematics takes milliseconds each, and whoever loads a validation
     set or draws from a pool looks at them anyway.
@@ -82,8 +82,7 @@ def _with_checked_columns(reference: pa.Table, current: pa.Table) -> pa.Table:
     new = sorted({gold for gold in golds if gold is not None})
     reasons = dict(zip(new, check_golds(new), strict=True))
     problems = pa.array([reasons.get(gold) for gold in golds], pa.string())
-    # great-expectations pickles what is no plain column, such as lists, to tell batches apart: seconds
-    return split_subsets(current).append_column("gold_problem", problems)
+    return current.append_column("gold_problem", problems)
 
 
 def _run_suite(
