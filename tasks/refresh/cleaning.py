@@ -4,19 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-import numpy as np
-
 from infra.datasets.conversation import problem_text
 from schemas.dataset import EvalItem
 from schemas.errors import DatasetError
 from schemas.refresh import ContaminationReport
 from tasks.refresh.contamination import Found, Problem
-from tasks.refresh.near_duplicates import SHINGLE_WORDS, find_boilerplate, find_near_duplicates, without
+from tasks.refresh.near_duplicates import NearDuplicates
 from tasks.refresh.quotas import Stratum
-from tasks.refresh.shingles import HashRows, Vocabulary, hash_runs, normalise
+from tasks.refresh.shingles import HashRows, Vocabulary, normalise
 
-Search = Callable[[Sequence[Problem], HashRows], Found]
-"""Which of some problems, given with their words, occur in the training data."""
+Search = Callable[[Sequence[Problem], HashRows, NearDuplicates], Found]
+"""Which of some problems, given with their words and the index of these, occur in the training data."""
 
 ChooseAnchors = Callable[[Sequence[EvalItem]], list[EvalItem]]
 """Which items of the parent stay, of those that training has not seen."""
@@ -61,13 +59,13 @@ def clean_pool(
     distinct = _without_copies([_read(item) for item in ranked])
     problems = [*(_read(item) for item in parent), *distinct]
     words = Vocabulary().hash_words([_wording(problem) for problem in problems])
-    found = search(problems, words)
+    similar = NearDuplicates(words, near_duplicate)
+    found = search(problems, words, similar)
     is_seen = found.is_contaminated.tolist()
     anchors = choose_anchors([item for item, seen in zip(parent, is_seen[: len(parent)], strict=True) if not seen])
     kept, fresh = _place(problems, len(parent), {item.item_id for item in anchors})
-    shingles = hash_runs(words.take(np.array(kept + fresh, dtype=np.int64)), SHINGLE_WORDS)
-    near = find_near_duplicates(without(shingles, find_boilerplate(shingles)), threshold=near_duplicate).tolist()
-    remaining = [place for place, is_near in zip(fresh, near[len(kept) :], strict=True) if not is_near]
+    near = similar.find_repeats(fresh, beside=kept).tolist()
+    remaining = [place for place, is_near in zip(fresh, near, strict=True) if not is_near]
     return CleanPool(
         anchors=tuple(anchors),
         candidates=tuple(problems[place].item for place in remaining if not is_seen[place]),

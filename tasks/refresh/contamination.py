@@ -4,7 +4,6 @@ The training data is streamed; what is kept grows with the pool alone. n-gram ov
 app. C), but by the share of a problem's n-grams, since one phrase of 13 words is often a coincidence.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,8 +14,7 @@ import numpy as np
 from infra.datasets.texts import RowText
 from schemas.dataset import EvalItem
 from schemas.refresh import ContaminationMatch, ContaminationReport, MatchKind
-from tasks.refresh.minhash import NUM_BANDS, Pairs, Signatures, jaccard, likely_pairs, sign
-from tasks.refresh.near_duplicates import SHINGLE_WORDS, find_boilerplate, without
+from tasks.refresh.near_duplicates import NearDuplicates
 from tasks.refresh.shingles import (
     BoolArray,
     FloatArray,
@@ -24,18 +22,18 @@ from tasks.refresh.shingles import (
     IntArray,
     UInt64Array,
     Vocabulary,
+    find_boilerplate,
     hash_runs,
     normalise,
     split_words,
+    without,
 )
 
-_BATCH_TEXTS: Final = 8_192
+_BATCH_TEXTS: Final = 4_096
 _MAX_SHOWN: Final = 20
 _SHOWN_CHARS: Final = 200
-_MAX_BUCKET: Final = 32
-"""Problems of one bucket that a training text is compared with: the first ones, which a draw prefers."""
-_FILTER_BITS: Final = 26
-"""A table of 64 MB sorts out most n-grams before the slower search: 5 million of a large pool fill 7% of it."""
+_FILTER_BITS: Final = 25
+"""A table of 32 MB sorts out most n-grams before the slower search: 4 million of a large pool fill 11% of it."""
 _SOURCE_SHIFT: Final = 40
 """A place in the training data is one number: the source above these bits, the row below."""
 
@@ -58,8 +56,6 @@ class SearchLimits:
     """Words of an n-gram."""
     max_overlap: float
     """Share of a problem's n-grams above which it does."""
-    near_duplicate: float
-    """Jaccard similarity of shingles from which it does."""
 
 
 class Found(NamedTuple):
@@ -73,24 +69,28 @@ class Found(NamedTuple):
 class TrainingSearch:
     """Looks for problems in training data, one source after the other."""
 
-    def __init__(self, problems: Sequence[Problem], words: HashRows, limits: SearchLimits) -> None:
+    def __init__(
+        self, problems: Sequence[Problem], words: HashRows, similar: NearDuplicates, limits: SearchLimits
+    ) -> None:
         """Prepare the search.
 
         Args:
             problems: What is looked for.
             words: The words of each. One without any is found as it is only: problems that a task generates share their
                 wording by design.
+            similar: The index of these words: a problem that is nearly a text of the training data counts as seen.
             limits: When a problem counts as seen.
         """
         self._problems = problems
         self._limits = limits
         self._vocabulary = Vocabulary()
-        self._ngrams = _NgramSearch(hash_runs(words, limits.ngram))
-        self._similar = _SimilarSearch(hash_runs(words, SHINGLE_WORDS), limits.near_duplicate)
-        self._index: defaultdict[str, list[int]] = defaultdict(list)
-        for index, one in enumerate(problems):
-            self._index[one.form].append(index)
-        self._exact: dict[int, int] = {}
+        self._ngrams = _NgramSearch(words, limits.ngram)
+        self._similar = similar
+        self._forms = {one.form for one in problems}
+        self._exact: dict[str, int] = {}
+        """By normalised text: the first place where it is found."""
+        self._near: dict[int, tuple[int, float]] = {}
+        """By problem: the first place of a text that is nearly the same, and the similarity."""
         self._sources: list[str] = []
         self._num_rows = 0
 
@@ -102,21 +102,22 @@ class TrainingSearch:
         for batch in _batches(texts):
             forms = [normalise(text) for _, text in batch]
             for (row, _), form in zip(batch, forms, strict=True):
-                for index in self._index.get(form, ()):
-                    self._exact.setdefault(index, base + row)
+                if form in self._forms:
+                    self._exact.setdefault(form, base + row)
             rows = np.array([row for row, _ in batch], dtype=np.int64)
             self._num_rows += int(np.count_nonzero(np.diff(rows, prepend=last_row)))
             last_row = int(rows[-1])
             words = self._vocabulary.hash_words(forms)
             self._ngrams.look_up(hash_runs(words, self._limits.ngram), base + rows)
-            self._similar.look_up(hash_runs(words, SHINGLE_WORDS), base + rows)
+            for text, index, similarity in self._similar.search(words):
+                self._near.setdefault(index, (base + batch[text].row, similarity))
 
     def finish(self) -> Found:
         """Return which problems were found, and where."""
         overlaps = self._ngrams.overlaps()
-        kinds: dict[int, MatchKind] = dict.fromkeys(self._similar.places, "minhash")
+        kinds: dict[int, MatchKind] = dict.fromkeys(self._near, "minhash")
         kinds |= dict.fromkeys(np.flatnonzero(overlaps > self._limits.max_overlap).tolist(), "ngram")
-        kinds |= dict.fromkeys(self._exact, "exact")
+        kinds |= {index: "exact" for index, one in enumerate(self._problems) if one.form in self._exact}
         is_contaminated = np.zeros(len(self._problems), dtype=np.bool_)
         is_contaminated[list(kinds)] = True
         shown = sorted(kinds, key=lambda index: self._problems[index].item.item_id)[:_MAX_SHOWN]
@@ -138,12 +139,12 @@ class TrainingSearch:
         problem = self._problems[index]
         text = problem.text
         if kind == "exact":
-            overlap, place = 1.0, self._exact[index]
+            overlap, place = 1.0, self._exact[problem.form]
         elif kind == "ngram":
             place = self._ngrams.first_place(index)
             text = self._longest_match(problem.form)
         else:
-            place, overlap = self._similar.places[index]
+            place, overlap = self._near[index]
         return ContaminationMatch(
             item_id=problem.item.item_id,
             kind=kind,
@@ -166,10 +167,13 @@ class TrainingSearch:
 class _NgramSearch:
     """How many of each problem's n-grams occur in the training data."""
 
-    def __init__(self, ngrams: HashRows) -> None:
+    def __init__(self, words: HashRows, length: int) -> None:
+        self._words = words
+        self._length = length
+        ngrams = hash_runs(words, length)
         self._boilerplate = find_boilerplate(ngrams)
-        self._rows = without(ngrams, self._boilerplate)
-        self._values, self._inverse = np.unique(self._rows.hashes, return_inverse=True)
+        # with counts NumPy sorts; without, it fills a hash table of several times the memory
+        self._values, _ = np.unique(without(ngrams, self._boilerplate).hashes, return_counts=True)
         self._places = np.full(len(self._values), -1, dtype=np.int64)
         self._filter = np.zeros(1 << _FILTER_BITS, dtype=np.bool_)
         self._filter[_low_bits(self._values)] = True
@@ -188,64 +192,34 @@ class _NgramSearch:
 
     def overlaps(self) -> FloatArray:
         """Return the share of each problem's n-grams that were found, 0 where it has none; shape `(num_problems,)`."""
-        counts = self._rows.counts
-        found = np.bincount(self._rows.row_of, weights=self._places[self._inverse] >= 0, minlength=len(counts))
-        return np.divide(found, counts, out=np.zeros(len(counts)), where=counts > 0)
+        shares = np.zeros(len(self._words.counts))
+        for start in range(0, len(shares), _BATCH_TEXTS):
+            part = np.arange(start, min(start + _BATCH_TEXTS, len(shares)))
+            ngrams = self._ngrams_of(part)
+            found = ngrams.keep(self.is_seen(ngrams.hashes)).counts
+            np.divide(found, ngrams.counts, out=shares[part[0] : part[-1] + 1], where=ngrams.counts > 0)
+        return shares
 
     def first_place(self, index: int) -> int:
         """Return where the first found n-gram of a problem was found."""
-        places = self._places[self._inverse[self._rows.starts[index] : self._rows.starts[index + 1]]]
-        return int(places[places >= 0][0])
+        ngrams = self._ngrams_of(np.array([index])).hashes
+        [first] = ngrams[self.is_seen(ngrams)][:1]
+        return int(self._places[np.searchsorted(self._values, first)])
+
+    def _ngrams_of(self, problems: IntArray) -> HashRows:
+        """Return the n-grams of some problems: made again, for all of a large pool they are too many to keep."""
+        return without(hash_runs(self._words.take(problems), self._length), self._boilerplate)
 
     def is_seen(self, hashes: UInt64Array) -> BoolArray:
         """Return which n-grams of a problem were found; shape of `hashes`."""
-        found = np.searchsorted(self._values, hashes).clip(max=len(self._values) - 1)
-        return (self._values[found] == hashes) & (self._places[found] >= 0)
-
-
-class _SimilarSearch:
-    """Which problems are nearly a text of the training data."""
-
-    def __init__(self, shingles: HashRows, threshold: float) -> None:
-        self._boilerplate = find_boilerplate(shingles)
-        self._shingles = without(shingles, self._boilerplate)
-        self._threshold = threshold
-        self._signed = sign(self._shingles)
-        self._order = np.argsort(self._signed.bands, axis=1, kind="stable")
-        self._keys = np.take_along_axis(self._signed.bands, self._order, axis=1)
-        self.places: dict[int, tuple[int, float]] = {}
-        """By problem: the first place of a text that is nearly the same, and the similarity."""
-
-    def look_up(self, shingles: HashRows, places: IntArray) -> None:
-        """Compare texts, whose places are given, with the problems of their buckets."""
-        if not len(self._signed.rows):
-            return
-        shingles = without(shingles, self._boilerplate)
-        signed = sign(shingles)
-        likely = likely_pairs(self._signed, signed, self._pairs(signed), self._threshold)
-        for first, second in zip(likely.first.tolist(), likely.second.tolist(), strict=True):
-            problem, text = int(self._signed.rows[first]), int(signed.rows[second])
-            if problem not in self.places:
-                similarity = jaccard(self._shingles.row(problem), shingles.row(text))
-                if similarity >= self._threshold:
-                    self.places[problem] = int(places[text]), similarity
-
-    def _pairs(self, signed: Signatures) -> Pairs:
-        firsts: list[IntArray] = []
-        seconds: list[IntArray] = []
-        for band in range(NUM_BANDS):
-            keys, wanted = self._keys[band], signed.bands[band]
-            left = np.searchsorted(keys, wanted)
-            hits = np.flatnonzero(keys[left.clip(max=len(keys) - 1)] == wanted)
-            sizes = np.minimum(np.searchsorted(keys, wanted[hits], side="right") - left[hits], _MAX_BUCKET)
-            within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            firsts.append(self._order[band][np.repeat(left[hits], sizes) + within])
-            seconds.append(np.repeat(hits, sizes))
-        return Pairs(np.concatenate(firsts), np.concatenate(seconds))
+        seen = self._values[self._places >= 0]
+        if not len(seen):
+            return np.zeros(len(hashes), dtype=np.bool_)
+        return seen[np.searchsorted(seen, hashes).clip(max=len(seen) - 1)] == hashes
 
 
 def _low_bits(hashes: UInt64Array) -> IntArray:
-    return (hashes & np.uint64((1 << _FILTER_BITS) - 1)).astype(np.int64)
+    return (hashes & np.uint64((1 << _FILTER_BITS) - 1)).view(np.int64)
 
 
 def _batches(texts: Iterable[RowText]) -> Iterator[list[RowText]]:

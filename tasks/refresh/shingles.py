@@ -10,11 +10,12 @@ import unicodedata
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 UInt64Array = npt.NDArray[np.uint64]
 IntArray = npt.NDArray[np.int64]
@@ -28,6 +29,9 @@ _WORD: Final = re.compile(
 )
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)
+_BOILERPLATE_ROWS: Final = 20
+_BOILERPLATE_SHARE: Final = 0.01
+_BATCH_TEXTS: Final = 4_096
 _MAX_PIECES: Final = 2**20
 """Distinct pieces of text that are remembered, some 200 MB of them; numbers make their count endless."""
 
@@ -80,7 +84,7 @@ class HashRows:
 class Vocabulary(dict[str, int]):
     """The hashes of the words in each piece of text between blanks, computed once: most pieces come again.
 
-    A dictionary from each piece to its place, so that looking up a known one runs no Python.
+    A dictionary from each piece to its place.
     """
 
     def __init__(self) -> None:
@@ -91,22 +95,29 @@ class Vocabulary(dict[str, int]):
 
     def hash_words(self, forms: Sequence[str]) -> HashRows:
         """Return the 64-bit hash of every word of every normalised text, as `split_words` parts them."""
+        batches = [
+            self._hash_batch(forms[start : start + _BATCH_TEXTS]) for start in range(0, len(forms), _BATCH_TEXTS)
+        ]
+        return HashRows(
+            hashes=np.concatenate([np.zeros(0, dtype=np.uint64), *(batch.hashes for batch in batches)]),
+            starts=_starts(np.concatenate([np.zeros(0, dtype=np.int64), *(batch.counts for batch in batches)])),
+        )
+
+    def _hash_batch(self, forms: Sequence[str]) -> HashRows:
         if len(self) > _MAX_PIECES:
             self.clear()
             del self._hashes[:], self._starts[1:]
-        pieces = [form.split(" ") if form else [] for form in forms]
-        counts = np.array([len(one) for one in pieces], dtype=np.int64)
-        places = np.fromiter(
-            map(self.__getitem__, chain.from_iterable(pieces)), dtype=np.int64, count=int(counts.sum())
-        )
+        pieces = pc.split_pattern(pa.array(forms, pa.large_string()), " ")
+        distinct = pieces.flatten().dictionary_encode()
+        places = np.array([self[str(piece)] for piece in distinct.dictionary.to_pylist()], dtype=np.int64)
         known = HashRows(hashes=np.array(self._hashes, dtype=np.uint64), starts=np.array(self._starts, dtype=np.int64))
-        by_piece = known.take(places)
-        return HashRows(hashes=by_piece.hashes, starts=by_piece.starts[_starts(counts)])
+        by_piece = known.take(places[distinct.indices.to_numpy()])
+        return HashRows(hashes=by_piece.hashes, starts=by_piece.starts[pieces.offsets.to_numpy()])
 
     def __missing__(self, piece: str) -> int:
         """Give a new piece its place."""
         self[piece] = place = len(self)
-        self._hashes.extend(_hash_word(word) for word in split_words(piece))
+        self._hashes.extend(map(_hash_word, split_words(piece)))
         self._starts.append(len(self._hashes))
         return place
 
@@ -123,6 +134,22 @@ def hash_runs(rows: HashRows, length: int) -> HashRows:
     starts = _starts(counts)
     places = np.arange(starts[-1]) + np.repeat(padded.starts[:-1] - starts[:-1], counts)
     return HashRows(hashes=windows[places], starts=starts)
+
+
+def find_boilerplate(runs: HashRows) -> UInt64Array:
+    """Return the sorted hashes that occur in more than 1% of the texts (and more than 20 times): wording that a source
+    puts around its problems says nothing of which problem it is."""
+    values, counts = np.unique(runs.hashes, return_counts=True)
+    limit = max(_BOILERPLATE_ROWS, _BOILERPLATE_SHARE * (len(runs.starts) - 1))
+    return values[counts > limit]
+
+
+def without(runs: HashRows, boilerplate: UInt64Array) -> HashRows:
+    """Return the runs whose hashes are not among the sorted ones of `boilerplate`."""
+    if not len(boilerplate):
+        return runs
+    places = np.searchsorted(boilerplate, runs.hashes).clip(max=len(boilerplate) - 1)
+    return runs.keep(boilerplate[places] != runs.hashes)
 
 
 def _pad(rows: HashRows, length: int) -> HashRows:

@@ -30,6 +30,7 @@ from tasks.drift.stage import freeze_reference
 from tasks.refresh.cleaning import clean_pool
 from tasks.refresh.contamination import Found, Problem, SearchLimits, TrainingSearch
 from tasks.refresh.draw import choose_anchors, draw_items, draw_salt, rank
+from tasks.refresh.near_duplicates import NearDuplicates
 from tasks.refresh.schedule import find_reason
 from tasks.refresh.shingles import HashRows
 from tasks.refresh.source import Pool, read_pool, read_source
@@ -215,13 +216,15 @@ def _choose_strata(configured: Sequence[str] | None, pool: Sequence[EvalItem]) -
     return tuple(configured)
 
 
-def _search_training_data(config: EvaluationConfig, problems: Sequence[Problem], words: HashRows) -> Found:
+def _search_training_data(
+    config: EvaluationConfig, problems: Sequence[Problem], words: HashRows, similar: NearDuplicates
+) -> Found:
     """Look for problems of the pool in `refresh.training_data`."""
     section = config.refresh
     if not section.training_data:
         return Found(np.zeros(len(problems), dtype=np.bool_), _NOT_SEARCHED)
-    limits = SearchLimits(ngram=section.ngram, max_overlap=section.max_overlap, near_duplicate=section.near_duplicate)
-    search = TrainingSearch(problems, words, limits)
+    limits = SearchLimits(ngram=section.ngram, max_overlap=section.max_overlap)
+    search = TrainingSearch(problems, words, similar, limits)
     for path in section.training_data:
         try:
             search.look_through(path, read_texts(path, split=_TRAINING_SPLIT, seed=config.seed))

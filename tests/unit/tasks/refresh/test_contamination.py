@@ -6,6 +6,7 @@ import pytest
 from infra.datasets.texts import RowText
 from schemas.dataset import ChatMessage, EvalItem
 from tasks.refresh.contamination import Found, Problem, SearchLimits, TrainingSearch
+from tasks.refresh.near_duplicates import NearDuplicates
 from tasks.refresh.shingles import Vocabulary, normalise
 from tests.unit.tasks.refresh.test_near_duplicates import edited, made_texts
 
@@ -19,8 +20,9 @@ def search(
     problems: list[str], training: dict[str, list[str]], *, max_overlap: float = 0.0, wordless: bool = False
 ) -> Found:
     words = Vocabulary().hash_words(["" if wordless else normalise(text) for text in problems])
-    limits = SearchLimits(ngram=13, max_overlap=max_overlap, near_duplicate=0.75)
-    looking = TrainingSearch([make_problem(index, text) for index, text in enumerate(problems)], words, limits)
+    similar = NearDuplicates(words, threshold=0.75)
+    limits = SearchLimits(ngram=13, max_overlap=max_overlap)
+    looking = TrainingSearch([make_problem(index, text) for index, text in enumerate(problems)], words, similar, limits)
     for source, texts in training.items():
         looking.look_through(source, [RowText(row, text) for row, text in enumerate(texts, 1)])
     return looking.finish()
