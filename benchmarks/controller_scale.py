@@ -42,6 +42,7 @@ from tasks.inference.planning import PlanSettings, make_plan  # noqa: E402
 from tasks.inference.session import ReplicaSettings, RunSession, open_session  # noqa: E402
 from tasks.inference.stage import merge_run  # noqa: E402
 from tasks.metrics.stage import aggregate_run  # noqa: E402
+from tasks.report.page import NO_GUARDS  # noqa: E402
 from tasks.report.publication import publish_run  # noqa: E402
 
 MEMORY_LIMIT_MIB: Final = 1536
@@ -211,7 +212,7 @@ def run_controller(num_items: int, n_samples: int) -> list[Cost]:
             with measured("aggregate", costs):
                 aggregate_run(session.run, config.metrics)
             with measured("publish", costs):
-                summary = publish_run(config, session, certificate)
+                summary = publish_run(config, session, certificate, NO_GUARDS)
     if summary.num_scored != num_items * n_samples:
         raise SystemExit(f"{summary.num_scored} samples were scored, {num_items * n_samples} expected")
     return costs
