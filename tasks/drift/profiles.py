@@ -7,7 +7,6 @@ Owns these files: written once, whole, and never changed. A profile keeps as man
 reference is what makes small shifts visible.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -150,7 +149,8 @@ def digest_rows(table: pa.Table) -> str:
     def digests() -> "Iterator[str]":
         columns = [table.column(name).to_pylist() for name in PROFILE_SCHEMA.names]
         for cells in zip(*columns, strict=True):
-            yield blake2b(json.dumps(cells).encode(), digest_size=16).hexdigest()
+            # of texts, lists of them and None, twice as fast as JSON; escapes what UTF-8 has no bytes for
+            yield blake2b(ascii(cells).encode(), digest_size=16).hexdigest()
 
     return unordered_digest(digests())
 

@@ -13,9 +13,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from infra.atomic import write_table_atomically, write_text_atomically
+from infra.atomic import write_text_atomically
 from infra.datasets.loading import load_candidates
 from infra.datasets.naming import dataset_name
 from infra.validation_sets import VersionStore, open_versions
@@ -145,25 +146,25 @@ def _validate_apart(config: EvaluationConfig, reference: Rows, current: Rows) ->
         "OMP_NUM_THREADS": "1",  # it may run beside the engine
         "GX_ANALYTICS_ENABLED": "false",
     }
-    with tempfile.TemporaryDirectory(prefix="milepost-drift-") as folder:
+    command = [sys.executable, "-P", "-m", "tasks.drift.validation"]
+    pipe = subprocess.PIPE
+    with (
+        tempfile.TemporaryDirectory(prefix="milepost-drift-") as folder,
+        # it imports while the rows are written
+        subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe) as process,
+    ):
         paths = [Path(folder) / f"{side}.parquet" for side in ("reference", "current")]
         for path, rows in zip(paths, (reference, current), strict=True):
-            write_table_atomically(path, split_subsets(rows.table))
+            pq.write_table(split_subsets(rows.table), path, compression="none")
         request = ValidationRequest(reference=paths[0], current=paths[1], config=config.drift)
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "tasks.drift.validation"],
-            input=request.model_dump_json().encode(),
-            capture_output=True,
-            env=environment,
-            check=False,
-        )
-    if done.returncode:
-        last_lines = "\n".join(done.stderr.decode(errors="replace").splitlines()[-5:])
+        output, errors = process.communicate(request.model_dump_json().encode())
+    if process.returncode:
+        last_lines = "\n".join(errors.decode(errors="replace").splitlines()[-5:])
         raise MilepostError(
-            f"check-drift: the process that compares the rows ended with exit code {done.returncode}; set "
+            f"check-drift: the process that compares the rows ended with exit code {process.returncode}; set "
             f"drift.enabled=false to go without. Its last lines:\n{last_lines}"
         )
-    reply = ValidationReply.model_validate_json(done.stdout)
+    reply = ValidationReply.model_validate_json(output)
     if reply.error:
         raise DatasetError(reply.error)
     return reply

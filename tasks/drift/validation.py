@@ -5,6 +5,8 @@ process of its own because great-expectations takes seconds to import, in which 
 and because the user's features are foreign code.
 """
 
+import gc
+import importlib
 import os
 import sys
 import warnings
@@ -168,6 +170,8 @@ def main() -> None:
     reply_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # standard output is for the reply alone, whatever the user's features print
     warnings.simplefilter("ignore")  # great-expectations imports modules that Python calls deprecated
+    gc.disable()  # the process ends in seconds; passes over what the import makes take a tenth of them
+    importlib.import_module("great_expectations")  # while the request is written
     request = ValidationRequest.model_validate_json(sys.stdin.buffer.read())
     try:
         reply = validate(request)
