@@ -1,5 +1,7 @@
 """Aggregate the merged samples of a run into its metrics file."""
 
+import pyarrow.dataset as pads
+
 from infra.atomic import write_table_atomically
 from infra.run_directory import RunDirectory
 from schemas.sections import MetricsConfig
@@ -13,7 +15,5 @@ def aggregate_run(run: RunDirectory, config: MetricsConfig) -> None:
     Raises:
         StoreError: a file cannot be read or written.
     """
-    import pyarrow.dataset as pads  # brings pandas, which nothing needs before the last sample is made
-
     samples = pads.dataset(run.samples_path, schema=SAMPLES, format="parquet")
     write_table_atomically(run.metrics_path, aggregate(samples, config=config))
