@@ -10,7 +10,7 @@ from schemas.expectations.contract import RuleResult
 from schemas.sections import Section
 from schemas.training_position import TrainingPosition
 
-FeatureKind = Literal["number", "category", "text", "output"]
+FeatureKind = Literal["number", "category", "text", "vector", "output"]
 
 
 class DriftConfig(Section):
@@ -26,8 +26,9 @@ class DriftConfig(Section):
     """Chance of a false alarm over all features together (Holm): at most one check in a hundred. Below 0.001 the label
     permutations would take minutes."""
     features: tuple[str, ...] = ()
-    """Features of your own: dotted paths of functions that take a prompt and return a number or a category, such as
-    `my_package.features.num_equations`. They must be importable where the evaluation runs."""
+    """Features of your own: dotted paths of functions that take a prompt and return a number, a category or a vector,
+    such as `my_package.features.num_equations` or `my_package.features.embed`. They must be importable where the
+    evaluation runs."""
     reference: str | None = Field(default=None, min_length=1)
     """Dataset to compare with, read like `valid_dataset.path`. None: the profile frozen with the version of the
     dataset in use."""
@@ -57,14 +58,14 @@ class FeatureDrift(Model):
     name: str
     """What is compared: `prompt_length`, `subset:subject`, `answer_kind`, `text`, …"""
     kind: FeatureKind
-    """How it is compared: as numbers, as categories, or as texts; `output` for what a model made."""
+    """How it is compared: as numbers, categories, texts or vectors; `output` for what a model made."""
     test: str
     """The test in words."""
     statistic: float | None
     """Value of the test's statistic."""
     effect: float | None
     """Size of the change, 0 for none: standard deviations of the reference for numbers, share of rows for categories,
-    words and copies, distance of the centroids for the text."""
+    words and copies, distance of the centroids for the text and for vectors."""
     effect_floor: float
     """Smallest effect that counts."""
     p_value: float | None

@@ -115,7 +115,7 @@ RUNS: Final = _schema(
 
 DRIFT: Final = _schema(
     *_IDENTITY,
-    _field("kind", pa.string(), "number, category, text, output (what the model made) or contract (a rule)"),
+    _field("kind", pa.string(), "number, category, text, vector, output (what the model made) or contract (a rule)"),
     _field("name", pa.string(), "Feature or rule"),
     _field("drifted", pa.bool_(), "Whether the feature drifted, or the rule is broken"),
     _field("statistic", pa.float64(), "Value of the test's statistic", nullable=True),

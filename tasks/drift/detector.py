@@ -19,6 +19,7 @@ from tasks.drift.features import ABSENT, COLUMNS, Features, extract_features
 from tasks.drift.texts import TextTest, compare_texts
 from tasks.drift.two_samples import FloatArray, Level
 from tasks.drift.user_features import load_feature
+from tasks.drift.vectors import compare_vectors
 
 SHARE_FLOOR: Final = 0.3
 """Floor of a share of rows, as a part of drift.threshold: 3 points at 0.1."""
@@ -70,11 +71,13 @@ def detect_drift(reference: pa.Table, current: pa.Table, *, config: DriftConfig 
 def _test_all(before: Features, after: Features, config: DriftConfig) -> list[FeatureDrift]:
     numbers = [name for name in before.numbers if name in after.numbers]
     categories = _shared_categories(before, after)
+    vectors = [name for name in before.vectors if name in after.vectors]
     has_texts = bool(before.prompts and after.prompts)
-    num_features = len(numbers) + len(categories) + has_texts * _NUM_TEXT_TESTS
+    num_features = len(numbers) + len(categories) + len(vectors) + has_texts * _NUM_TEXT_TESTS
     level = Level(alpha=config.alpha, num_features=max(num_features, 1))
     tested = [_test_numbers(name, before.numbers[name], after.numbers[name], level, config) for name in numbers]
     tested += [_test_categories(name, *counts, level, config) for name, counts in categories.items()]
+    tested += [_test_vectors(name, before.vectors[name], after.vectors[name], level, config) for name in vectors]
     return tested + (_test_texts(before.prompts, after.prompts, level, config) if has_texts else [])
 
 
@@ -128,6 +131,23 @@ def _test_categories(
             Bar(label=name[:_MAX_NAME], reference=before[name] / before.total(), current=after[name] / after.total())
             for name in sorted(names, key=lambda name: (-before[name] - after[name], name))[:_NUM_BARS]
         ),
+    )
+
+
+def _test_vectors(name: str, before: FloatArray, after: FloatArray, level: Level, config: DriftConfig) -> FeatureDrift:
+    if before.shape[1] != after.shape[1]:
+        raise ConfigError(
+            f"drift.features: {name} returned vectors of {before.shape[1]} numbers for the reference and of "
+            f"{after.shape[1]} for the current rows; expected one length"
+        )
+    return FeatureDrift(
+        name=name,
+        kind="vector",
+        test="distance of the centroids, permuted labels",
+        **compare_vectors(before, after, level)._asdict(),
+        effect_floor=TEXT_FLOOR * config.threshold,
+        drifted=False,
+        underpowered=False,
     )
 
 
@@ -212,9 +232,10 @@ def _shared_categories(before: Features, after: Features) -> dict[str, tuple[Cou
 
 def _refuse_constants(paths: Sequence[str], before: Features, after: Features) -> None:
     for path in paths:
-        values: set[float | str] = set()
+        values: set[object] = set()
         for side in (before, after):
             values |= set(side.numbers.get(path, np.empty(0)).tolist()) | set(side.categories.get(path, ()))
+            values |= set(map(tuple, side.vectors.get(path, np.empty((0, 1))).tolist()))
         if len(values) == 1:
             raise ConfigError(
                 f"drift.features: {path} returned {values.pop()!r} for every row of both tables, so that it can tell "
@@ -228,6 +249,6 @@ def _one_sided(before: Features, after: Features, tested: Sequence[FeatureDrift]
     return tuple(
         f"{name}: only the {side} has values"
         for side, features in (("reference", before), ("current table", after))
-        for name in (*features.numbers, *features.categories, *(["text"] if features.prompts else []))
+        for name in features.names
         if name not in known
     )

@@ -45,10 +45,17 @@ class Features:
     """Values of the rows that have one, by feature; ascending, so that the order of the rows changes no last digit."""
     categories: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
     """Rows per category, by feature."""
+    vectors: dict[str, FloatArray] = field(default_factory=dict[str, FloatArray])
+    """One vector per row, shape `(num_rows, d)`, by feature."""
     prompts: list[str] = field(default_factory=list[str])
     """The texts; empty without a column `prompt`."""
     has_subsets: bool = False
     """Whether there is a column `subset`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every feature that has a value."""
+        return (*self.numbers, *self.categories, *self.vectors, *(("text",) if self.prompts else ()))
 
 
 def extract_features(table: pa.Table, user_features: Mapping[str, UserFeature]) -> Features:
@@ -60,6 +67,7 @@ def extract_features(table: pa.Table, user_features: Mapping[str, UserFeature]) 
     """
     numbers: dict[str, FloatArray] = {}
     categories: dict[str, Counter[str]] = {}
+    vectors: dict[str, FloatArray] = {}
     prompts = _texts(table, "prompt")
     if "num_prompt_tokens" in table.column_names:
         numbers["num_prompt_tokens"] = _token_counts(table)
@@ -77,12 +85,15 @@ def extract_features(table: pa.Table, user_features: Mapping[str, UserFeature]) 
         values = evaluate_feature(name, function, prompts)
         if isinstance(values, list):
             categories[name] = Counter(values)
+        elif values.ndim > 1:
+            vectors[name] = values
         else:
             numbers[name] = values
     return Features(
         num_rows=table.num_rows,
         numbers={name: np.sort(values) for name, values in numbers.items() if len(values)},
         categories={name: counts for name, counts in categories.items() if counts},
+        vectors=vectors,
         prompts=prompts,
         has_subsets=any(name.startswith("subset") for name in table.column_names),
     )

@@ -15,7 +15,7 @@ from schemas.errors import ConfigError
 from tasks.drift.two_samples import FloatArray
 
 UserFeature = Callable[[str], object]
-"""Takes a prompt, returns a number or a category."""
+"""Takes a prompt, returns a number, a category or a vector (an embedding, say)."""
 
 
 def load_feature(path: str) -> UserFeature:
@@ -40,25 +40,34 @@ def load_feature(path: str) -> UserFeature:
 
 
 def evaluate_feature(path: str, function: UserFeature, prompts: Sequence[str]) -> FloatArray | list[str]:
-    """Return the value of each prompt: all numbers or all categories.
+    """Return the value of each prompt: numbers, shape `(n,)`, vectors, shape `(n, d)`, or categories.
 
     Raises:
-        ConfigError: the function raised, or returned something else than a finite number or a text.
+        ConfigError: the function raised, or returned something else than finite numbers, texts, or vectors of one
+            length.
     """
     values = [_value(path, function, prompt, row) for row, prompt in enumerate(prompts, start=1)]
-    texts = [value for value in values if isinstance(value, str)]
-    if texts and len(texts) < len(values):
-        row = next(
-            row for row, value in enumerate(values, start=1) if isinstance(value, str) != isinstance(values[0], str)
-        )
+    shapes = [_shape(value) for value in values]
+    odd = next((row for row, shape in enumerate(shapes) if shape != shapes[0]), None)
+    if odd is not None:
         raise ConfigError(
-            f"drift.features: {path} returned {values[0]!r} for row 1 and {values[row - 1]!r} for row {row}; expected "
-            "numbers alone, or texts alone"
+            f"drift.features: {path} returned {_shown(values[0])} for row 1 and {_shown(values[odd])} for row "
+            f"{odd + 1}; expected numbers alone, texts alone, or vectors of one length"
         )
+    texts = [value for value in values if isinstance(value, str)]
     return texts or np.array(values, np.float64)
 
 
-def _value(path: str, function: UserFeature, prompt: str, row: int) -> float | str:
+def _shape(value: float | str | tuple[float, ...]) -> str | int:
+    """Return what all values of a feature must have in common."""
+    return len(value) if isinstance(value, tuple) else type(value).__name__
+
+
+def _shown(value: float | str | tuple[float, ...]) -> str:
+    return f"a vector of {len(value)}" if isinstance(value, tuple) else repr(value)
+
+
+def _value(path: str, function: UserFeature, prompt: str, row: int) -> float | str | tuple[float, ...]:
     shown = f"row {row} ({prompt[:60]!r})"
     try:
         value = function(prompt)
@@ -66,8 +75,17 @@ def _value(path: str, function: UserFeature, prompt: str, row: int) -> float | s
         raise ConfigError(f"drift.features: {path} raised {type(exc).__name__} on {shown}: {exc}") from exc
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float | np.number) and math.isfinite(value):
-        return float(value)
+    if _is_finite(value):
+        return float(cast("float", value))
+    if isinstance(value, list | tuple | np.ndarray) and len(value):
+        entries = cast("Sequence[object]", value)
+        if all(map(_is_finite, entries)):
+            return tuple(float(cast("float", entry)) for entry in entries)
     raise ConfigError(
-        f"drift.features: {path} returned {value!r} for {shown}; expected a finite number or a text for every row"
+        f"drift.features: {path} returned {value!r:.80} for {shown}; expected a finite number, a text, or a "
+        "vector of finite numbers for every row"
     )
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and math.isfinite(value)
