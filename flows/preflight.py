@@ -5,7 +5,7 @@ from pathlib import Path
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from tasks.checkpoint.resolution import inspect_source
-from tasks.inference.layout import lay_out_replicas
+from tasks.inference.layout import check_layout
 from tasks.validation_set.loading import check_validation_set
 
 
@@ -18,7 +18,7 @@ def check_inputs(config: EvaluationConfig) -> None:
         UserInputError: one of them cannot be used; nothing was launched.
     """
     check_launchable(config)
-    lay_out_replicas(config)
+    check_layout(config)
     open_store(config.cluster.fileroot).check_writable()
     inspected = inspect_source(
         config.actor.path,
