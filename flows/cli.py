@@ -48,6 +48,8 @@ _PREFECT_DEFAULTS: Final = {
 
 _END_S: Final = 30.0
 """Seconds that Prefect has to send its last records after a run that ended by itself."""
+_LOG_END_S: Final = 2.0
+"""Seconds that the last log lines have to reach a server of the command's own."""
 _INTERRUPTED_END_S: Final = 5.0
 """The same after an interruption: whoever asked for the end waits for it."""
 
@@ -183,6 +185,7 @@ def _prefect_api() -> Generator[Callable[[], None]]:
     """Have a Prefect API while the block runs; call what is yielded before it is needed."""
     for name, value in _PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
+    from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
     from flows.local_server import LocalServer, require_answer
@@ -193,7 +196,11 @@ def _prefect_api() -> Generator[Callable[[], None]]:
         yield lambda: None
         return
     with LocalServer(PREFECT_HOME.value()) as server, ExitStack() as settings:
-        yield lambda: settings.enter_context(temporary_settings({PREFECT_API_URL: server.wait_ready()})) and None
+        try:
+            yield lambda: settings.enter_context(temporary_settings({PREFECT_API_URL: server.wait_ready()})) and None
+        finally:
+            # what the flow logged last is sent while there is a server to take it
+            APILogWorker.drain_all(timeout=_LOG_END_S)
 
 
 @app.command()
