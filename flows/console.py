@@ -9,6 +9,7 @@ from typing import Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -131,6 +132,14 @@ def print_checks(checks: Sequence[Check]) -> None:
         OUT.print(Text(f"{check.status.value:<8}", style=styles[check.status]), Text(f"{check.name}: {check.detail}"))
         if check.fix:
             OUT.print(Text(f"         -> {check.fix}"))
+
+
+def print_markdown(text: str) -> None:
+    """Print a page rendered on a terminal, as it is where it is piped."""
+    if OUT.is_terminal:
+        OUT.print(Markdown(text))
+    else:
+        OUT.file.write(f"{text}\n")
 
 
 class ProgressHandler(logging.Handler):

@@ -1,12 +1,15 @@
 """`milepost drift` and `milepost refresh`: the validation set looked at and renewed without an evaluation."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown
 from schemas.gates import GATE_FAILED
+
+if TYPE_CHECKING:
+    from schemas.base import Model
 
 dataset = typer.Typer()
 
@@ -24,7 +27,7 @@ def drift(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = Fal
         loaded = load_config(config, overrides or ())
         now = datetime.now(UTC)
         check = check_drift(loaded, read_current_rows(loaded), position=TrainingPosition(), now=now)
-        typer.echo(check.model_dump_json() if as_json else summarise(check, now=now))
+        _show(check, summarise(check, now=now), as_json=as_json)
     if check.alarmed:
         raise typer.Exit(GATE_FAILED)
 
@@ -51,4 +54,13 @@ def refresh(
             typer.echo(manifest.model_dump_json() if as_json else said)
             return
         outcome = refresh_validation_set(loaded, reason="command", position=TrainingPosition(), now=datetime.now(UTC))
-        typer.echo(outcome.model_dump_json() if as_json else outcome.summary)
+        _show(outcome, outcome.summary, as_json=as_json)
+
+
+def _show(result: "Model", page: str, *, as_json: bool) -> None:
+    from flows.console import print_markdown
+
+    if as_json:
+        typer.echo(result.model_dump_json())
+    else:
+        print_markdown(page)
