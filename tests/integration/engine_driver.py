@@ -19,6 +19,7 @@ class Prompt(Model):
     request_id: str
     token_ids: list[int]
     seed: int = 0
+    with_logprobs: bool = False
 
 
 class Round(Model):
@@ -46,6 +47,7 @@ class Answer(Model):
     mean_logprob: float | None = None
     entropy: float | None = None
     latency_s: float = 0.0
+    logprobs: tuple[float, ...] | None = None
     refused: str = ""
 
 
@@ -63,7 +65,11 @@ def play(engine: Engine, part: Round) -> tuple[dict[str, Answer], float]:
     longest = 0.0
     for prompt in part.prompts:
         request = GenerationRequest(
-            request_id=prompt.request_id, prompt_token_ids=prompt.token_ids, seed=prompt.seed, sampling=part.sampling
+            request_id=prompt.request_id,
+            prompt_token_ids=prompt.token_ids,
+            seed=prompt.seed,
+            sampling=part.sampling,
+            with_logprobs=prompt.with_logprobs,
         )
         try:
             engine.add(request)

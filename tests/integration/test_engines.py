@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -70,6 +71,11 @@ def scenario(engine: EngineName) -> Scenario:
         Round(name="at least", sampling=sampling(max_new_tokens=40, min_new_tokens=30), prompts=prompts(QUESTIONS[:1])),
         Round(name="unicode", sampling=sampling(max_new_tokens=24), prompts=emoji),
         *(Round(name=f"cut {n}", sampling=sampling(max_new_tokens=n), prompts=emoji) for n in CUTS),
+        Round(
+            name="logprobs",
+            sampling=sampling(),
+            prompts=(Prompt(request_id="asked", token_ids=chat_token_ids(QUESTIONS[0]), with_logprobs=True),),
+        ),
         Round(name="bad", sampling=sampling(max_new_tokens=4), prompts=bad),
     )
     return Scenario(engine=spec, num_threads=1, rounds=rounds)
@@ -116,6 +122,15 @@ def test_every_request_is_answered_once(answers: Answers) -> None:
     engine = answers.facts.engine
     for part in scenario(engine).rounds:
         assert set(answers.rounds[part.name]) == {prompt.request_id for prompt in part.prompts}
+
+
+def test_each_token_tells_its_log_probability_where_that_is_asked(answers: Answers) -> None:
+    asked = only(answers, "logprobs")
+    assert asked.logprobs is not None
+    assert len(asked.logprobs) == len(asked.token_ids)
+    assert fmean(asked.logprobs) == pytest.approx(asked.mean_logprob)
+    assert asked.token_ids == answers.rounds["greedy"][QUESTIONS[0]].token_ids
+    assert all(answer.logprobs is None for answer in answers.rounds["greedy"].values())
 
 
 def test_greedy_text_does_not_depend_on_order_or_neighbours(answers: Answers) -> None:
