@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from flows.cluster_commands import devcluster
-from flows.command_line import DEFAULT_FILEROOT, AsJson, ConfigPath, Fileroot, Overrides, errors_shown
+from flows.command_line import DEFAULT_FILEROOT, AsJson, ConfigPath, Fileroot, Overrides, errors_shown, show
 from flows.dataset_commands import dataset
 from flows.log_commands import logs
 from schemas.errors import ConfigError, MilepostError
@@ -48,10 +48,10 @@ _PREFECT_DEFAULTS: Final = {
 
 _END_S: Final = 30.0
 """Seconds that Prefect has to send its last records after a run that ended by itself."""
-_LOG_END_S: Final = 2.0
-"""Seconds that the last log lines have to reach a server of the command's own."""
 _INTERRUPTED_END_S: Final = 5.0
 """The same after an interruption: whoever asked for the end waits for it."""
+_LOG_END_S: Final = 2.0
+"""Seconds that the last log lines have to reach a server of the command's own."""
 
 DEMO_CHECKPOINT: Final = Path(".demo/smollm2-135m-instruct")
 
@@ -90,7 +90,6 @@ def evaluate(
         from schemas.config import load_with_origins, render_config
 
         gates = _parse_gates(fail_on)
-
         loaded = load_with_origins(config, overrides or ())
         if print_config:
             typer.echo(render_config(loaded), nl=False)
@@ -106,7 +105,7 @@ def evaluate(
 
             return evaluate(loaded.config)
 
-        _show(_run_flow(run), as_json=as_json, gates=gates)
+        _end(_run_flow(run), as_json=as_json, gates=gates)
 
 
 def _parse_gates(text: str) -> frozenset[str]:
@@ -137,21 +136,20 @@ def regrade(
 
             return regrade(run, overrides or (), str(fileroot))
 
-        _show(_run_flow(run_flow), as_json=as_json)
+        _end(_run_flow(run_flow), as_json=as_json)
 
 
-def _show(summary: "RunSummary", *, as_json: bool, gates: frozenset[str] = frozenset()) -> None:
+def _end(summary: "RunSummary", *, as_json: bool, gates: frozenset[str] = frozenset()) -> None:
     """Print the outcome and end the process: with exit code 3 where one of `gates` failed."""
     from flows.console import print_summary
     from flows.interruption import end_within
+    from infra.run_directory import RunDirectory
 
-    if as_json:
-        typer.echo(summary.model_dump_json())
-    else:
-        print_summary(summary)
+    show(summary, print_summary, as_json=as_json)
     failed = [gate for gate in summary.alarms if gate in gates]
     if failed:
-        typer.echo(f"gate failed: {', '.join(failed)}; see {summary.run_dir}/report.html", err=True)
+        page = RunDirectory(path=summary.run_dir).page_path
+        typer.echo(f"gate failed: {', '.join(failed)}; see {page}", err=True)
     exit_code = GATE_FAILED if failed else 0
     end_within(_END_S, exit_code)
     raise typer.Exit(exit_code)
@@ -236,11 +234,7 @@ def compare(
         from infra.store import open_store
         from tasks.metrics.published import compare_runs
 
-        comparison = compare_runs(open_store(fileroot), baseline, candidate)
-        if as_json:
-            typer.echo(comparison.model_dump_json())
-        else:
-            print_comparison(comparison)
+        show(compare_runs(open_store(fileroot), baseline, candidate), print_comparison, as_json=as_json)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from flows.command_line import AsJson, errors_shown
+from flows.command_line import AsJson, errors_shown, show
 
 if TYPE_CHECKING:
     from schemas.devcluster import DevClusterStatus
@@ -47,7 +47,7 @@ def up(
             memory_per_node_mib=memory_mib,
             accounting=accounting,
         )
-        _show(cluster.up(spec), as_json=as_json)
+        show(cluster.up(spec), _print_status, as_json=as_json)
 
 
 @devcluster.command()
@@ -57,7 +57,7 @@ def status(folder: Folder = _DEFAULT_FOLDER, as_json: AsJson = False) -> None:
         from infra.devcluster.cluster import DevCluster
 
         found = DevCluster(folder).status()
-        _show(found, as_json=as_json)
+        show(found, _print_status, as_json=as_json)
     if not found.is_up:
         raise typer.Exit(1)
 
@@ -70,13 +70,10 @@ def down(folder: Folder = _DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 
         cluster = DevCluster(folder)
         cluster.down()
-        _show(cluster.status(), as_json=as_json)
+        show(cluster.status(), _print_status, as_json=as_json)
 
 
-def _show(status: "DevClusterStatus", *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(status.model_dump_json())
-        return
+def _print_status(status: "DevClusterStatus") -> None:
     if not status.nodes and not status.missing_daemons:
         typer.echo(f"no cluster in {status.folder}")
         return

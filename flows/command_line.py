@@ -1,14 +1,19 @@
 """What the commands share: how errors are shown, options that mean the same everywhere."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
 from schemas.errors import MilepostError
+
+if TYPE_CHECKING:
+    from schemas.base import Model
+
+Result = TypeVar("Result", bound="Model")
 
 ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="YAML file: Milepost's keys or an AReaL training config")
@@ -31,3 +36,11 @@ def errors_shown(*, as_json: bool) -> Generator[None]:
             )
         typer.echo(f"error: {exc}", err=True)
         raise typer.Exit(exc.exit_code) from exc
+
+
+def show(result: Result, render: Callable[[Result], None], *, as_json: bool) -> None:
+    """Print what a command found: as one JSON object, or as `render` does for people."""
+    if as_json:
+        typer.echo(result.model_dump_json())
+    else:
+        render(result)

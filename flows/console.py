@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from infra.run_directory import RunDirectory
 from infra.text_table import UNDEFINED
 from schemas.comparison import Comparison
 from schemas.diagnosis import Check, CheckStatus
@@ -64,7 +65,7 @@ def print_summary(summary: RunSummary) -> None:
         "run": summary.run_id,
         "metrics": f"{summary.store}/metrics  (all metrics, with 95% intervals)",
         "samples": f"{summary.store}/samples",
-        "report": f"{summary.run_dir}/report.html",
+        "report": str(RunDirectory(path=summary.run_dir).page_path),
         "logs": f"{summary.run_dir}/logs",
     }
     for name, place in places.items():

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown
+from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown, show
 from schemas.gates import GATE_FAILED
 
 if TYPE_CHECKING:
-    from schemas.base import Model
+    from schemas.refresh import VersionManifest
 
 dataset = typer.Typer()
 
@@ -18,6 +18,7 @@ dataset = typer.Typer()
 def drift(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Compare what is asked now with the frozen reference. Exit code 3 when it drifted or breaks its contract."""
     with errors_shown(as_json=as_json):
+        from flows.console import print_markdown
         from schemas.config import load_config
         from schemas.training_position import TrainingPosition
         from tasks.drift.report import summarise
@@ -27,7 +28,7 @@ def drift(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = Fal
         loaded = load_config(config, overrides or ())
         now = datetime.now(UTC)
         check = check_drift(loaded, read_current_rows(loaded), position=TrainingPosition(), now=now)
-        _show(check, summarise(check, now=now), as_json=as_json)
+        show(check, lambda found: print_markdown(summarise(found, now=now)), as_json=as_json)
     if check.alarmed:
         raise typer.Exit(GATE_FAILED)
 
@@ -43,24 +44,18 @@ def refresh(
 ) -> None:
     """Draw a new version of the validation set from refresh.pool and make it the one that is asked."""
     with errors_shown(as_json=as_json):
+        from flows.console import print_markdown
         from schemas.config import load_config
         from schemas.training_position import TrainingPosition
         from tasks.refresh.stage import refresh_validation_set, roll_back
 
         loaded = load_config(config, overrides or ())
         if rollback is not None:
-            manifest = roll_back(loaded, rollback)
-            said = f"{manifest.dataset}: version {manifest.version} is asked from now on"
-            typer.echo(manifest.model_dump_json() if as_json else said)
+            show(roll_back(loaded, rollback), _print_rollback, as_json=as_json)
             return
         outcome = refresh_validation_set(loaded, reason="command", position=TrainingPosition(), now=datetime.now(UTC))
-        _show(outcome, outcome.summary, as_json=as_json)
+        show(outcome, lambda found: print_markdown(found.summary), as_json=as_json)
 
 
-def _show(result: "Model", page: str, *, as_json: bool) -> None:
-    from flows.console import print_markdown
-
-    if as_json:
-        typer.echo(result.model_dump_json())
-    else:
-        print_markdown(page)
+def _print_rollback(manifest: "VersionManifest") -> None:
+    typer.echo(f"{manifest.dataset}: version {manifest.version} is asked from now on")

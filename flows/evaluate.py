@@ -3,7 +3,7 @@
 Order and names only; each stage is a task of its own room.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TypeVar, cast
@@ -71,17 +71,18 @@ def _guarded_validation_set(
     now, report = datetime.now(UTC), checkpoint.report
     if not config.refresh.pool:
         validation_set = load_validation_set_task(config, report, checkpoint.folder)
-        return validation_set, _check_drift(config, name_rows(validation_set.rows), checkpoint, now)
-    drift = _check_drift(config, read_pool_task(config), checkpoint, now)
+        return validation_set, _check_drift(config, lambda: name_rows(validation_set.rows), checkpoint, now)
+    drift = _check_drift(config, lambda: read_pool_task(config), checkpoint, now)
     drifted = drift.drifted_features if drift else ()
     refresh_validation_set_task(config, drifted=drifted, position=report.position, now=now)
     return load_validation_set_task(config, report, checkpoint.folder), drift
 
 
 def _check_drift(
-    config: EvaluationConfig, rows: Rows, checkpoint: ResolvedCheckpoint, now: datetime
+    config: EvaluationConfig, read: Callable[[], Rows], checkpoint: ResolvedCheckpoint, now: datetime
 ) -> DriftCheck | None:
-    return check_drift_task(config, _quoted(rows), checkpoint, now=now) if config.drift.enabled else None
+    """Check the rows that `read` returns; with drift.enabled false they are not even read."""
+    return check_drift_task(config, _quoted(read()), checkpoint, now=now) if config.drift.enabled else None
 
 
 def _generate_consistently(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:

@@ -26,7 +26,7 @@ def publish(
     )
     create_markdown_artifact(
         f"Run `{summary.run_id}`\n\n- samples: `{summary.store}/samples`\n- metrics: `{summary.store}/metrics`\n"
-        f"- report: `{summary.run_dir}/report.html`\n- logs: `{summary.run_dir}/logs`\n",
+        f"- report: `{session.run.page_path}`\n- logs: `{summary.run_dir}/logs`\n",
         key="places",
         description="Where the run's files are",
     )
