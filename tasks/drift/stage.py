@@ -4,7 +4,6 @@ Owns the order of things and the files of the last result; the comparing itself 
 (tasks/drift/validation.py).
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from infra.atomic import write_text_atomically
 from infra.datasets.loading import load_candidates
 from infra.datasets.naming import dataset_name
+from infra.python_code import child_environment
 from infra.validation_sets import VersionStore, open_versions
 from schemas.config import EvaluationConfig
 from schemas.drift import DriftCheck
@@ -30,7 +30,6 @@ from tasks.drift.profiles import ProfileStore, Rows, name_rows, tabulate
 from tasks.drift.validation import ValidationReply, ValidationRequest
 
 _LAST: Final = "drift.json"
-_ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def check_drift(config: EvaluationConfig, current: Rows, *, position: TrainingPosition, now: datetime) -> DriftCheck:
@@ -141,11 +140,8 @@ def _read_last(folder: Path) -> DriftCheck | None:
 
 
 def _validate_apart(config: EvaluationConfig, reference: Rows, current: Rows) -> ValidationReply:
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
-        "OMP_NUM_THREADS": "1",  # it may run beside the engine
-        "GX_ANALYTICS_ENABLED": "false",
-    }
+    # one thread, as it may run beside the engine of another evaluation
+    environment = child_environment(OMP_NUM_THREADS="1", GX_ANALYTICS_ENABLED="false")
     command = [sys.executable, "-P", "-m", "tasks.drift.validation"]
     pipe = subprocess.PIPE
     with (

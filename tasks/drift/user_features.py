@@ -3,14 +3,13 @@
 Owns finding and calling them; what they return is checked here, so that a fault names the function and the row.
 """
 
-import importlib
 import math
-import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
 
+from infra.python_code import WHERE_FOUND, import_object
 from schemas.errors import ConfigError
 from tasks.drift.two_samples import FloatArray
 
@@ -24,19 +23,15 @@ def load_feature(path: str) -> UserFeature:
     Raises:
         ConfigError: no such module or function, or the module fails.
     """
-    if "" not in sys.path:
-        sys.path.append("")  # the working directory, last: a file of the user's shadows no library
-    module, _, name = path.rpartition(".")
     try:
-        function: object = getattr(importlib.import_module(module), name)
+        function = import_object(path)
     except Exception as exc:
         raise ConfigError(
-            f"drift.features: {path!r} cannot be imported ({type(exc).__name__}: {exc}); expected "
-            "package.module.function of a module in PYTHONPATH, installed beside Milepost, or in the working directory"
+            f"drift.features: {path!r} cannot be imported ({type(exc).__name__}: {exc}); expected {WHERE_FOUND}"
         ) from exc
     if not callable(function):
         raise ConfigError(f"drift.features: {path!r} is a {type(function).__name__}, expected a function")
-    return cast("UserFeature", function)
+    return function
 
 
 def evaluate_feature(path: str, function: UserFeature, prompts: Sequence[str]) -> FloatArray | list[str]:

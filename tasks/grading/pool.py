@@ -6,11 +6,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import IO, Final, Self
 
+from infra.python_code import child_environment
 from tasks.grading.jobs import Job, Reply, decode_reply, encode
 
 _MAX_IN_FLIGHT: Final = 96
@@ -21,7 +21,6 @@ _START_ALLOWANCE_S: Final = 120.0
 _GRACE_S: Final = 1.0
 _MAX_RESTARTS: Final = 3
 _MAX_DEFAULT_PROCESSES: Final = 8
-_ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def default_num_processes() -> int:
@@ -30,10 +29,8 @@ def default_num_processes() -> int:
 
 
 def process_environment() -> dict[str, str]:
-    """Return the environment of a process that grades: one thread, and Milepost's own modules found first."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), environment.get("PYTHONPATH"))))
-    return environment
+    """Return the environment of a process that grades: one thread."""
+    return child_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 
 class GradingPool:

@@ -5,7 +5,6 @@ The function is foreign code: it is imported and called in grading processes alo
 sample at hand and nothing else.
 """
 
-import importlib
 import json
 import math
 import subprocess
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, cast
 
+from infra.python_code import WHERE_FOUND, import_object
 from schemas.dataset import EvalItem
 from schemas.errors import ConfigError
 from tasks.grading.jobs import Reply
@@ -49,7 +49,7 @@ def check_function(path: str) -> None:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ConfigError(
             f"reward_fn is {path!r}, which cannot be imported ({lines[-1] if lines else 'no message'}); allowed: "
-            "package.module.function of a module in PYTHONPATH, installed beside Milepost, or in the working directory"
+            f"{WHERE_FOUND}"
         )
 
 
@@ -58,13 +58,10 @@ def find_function(path: str) -> RewardFunction:
     """Import the function at `path`.
 
     Raises:
-        ImportError, AttributeError, TypeError: there is no such module, it has no such name, or that is no function.
-        Exception: whatever its module raises.
+        TypeError: what is there is no function.
+        Exception: whatever the import raises.
     """
-    if "" not in sys.path:
-        sys.path.append("")  # the working directory, last: a file of the user's shadows no library
-    module, _, name = path.rpartition(".")
-    found: object = getattr(importlib.import_module(module), name)
+    found = import_object(path)
     if not callable(found):
         raise TypeError(f"{path} is a {type(found).__name__}, not a function")
     return found

@@ -5,10 +5,8 @@ why.
 """
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -17,6 +15,7 @@ from infra.datasets.digests import content_id
 from infra.datasets.rows import Turn
 from infra.datasets.sources.procedural_draw import PREFIX as PREFIX
 from infra.datasets.sources.procedural_draw import DrawnProblem, DrawReply, DrawRequest
+from infra.python_code import child_environment
 from schemas.dataset import EvalItem
 from schemas.errors import DatasetError
 from schemas.valid_dataset import ValidDatasetConfig
@@ -29,7 +28,6 @@ SmolLM2-135M solved 18 of 48 easy sums with this line, 10 without."""
 
 _HIGHEST: Final = {"size": 1_000_000, "seed": 2**32 - 1}
 _SEED_STEP: Final = 2**20
-_ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 def load_tasks(config: ValidDatasetConfig, *, seed: int) -> list[EvalItem]:
@@ -89,11 +87,8 @@ def _whole_number(path: str, key: str, text: str, *, low: int) -> int:
 
 def _draw_apart(request: DrawRequest) -> tuple[DrawnProblem, ...]:
     """Return what a process of its own draws. PYTHONHASHSEED fixes the order of sets, on which some tasks depend."""
-    environment = os.environ | {
-        "PYTHONHASHSEED": "0",
-        "PYTHONWARNINGS": "ignore",  # its dependencies are full of invalid escapes and deprecated calls
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
-    }
+    # the dependencies of the package are full of invalid escapes and deprecated calls
+    environment = child_environment(PYTHONHASHSEED="0", PYTHONWARNINGS="ignore")
     done = subprocess.run(
         [sys.executable, "-m", "infra.datasets.sources.procedural_draw"],
         input=request.model_dump_json().encode(),

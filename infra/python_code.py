@@ -1,0 +1,32 @@
+"""Python code apart: functions of the user's own by their dotted path, and processes that run modules of ours."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+WHERE_FOUND: Final = (
+    "package.module.function of a module in PYTHONPATH, installed beside Milepost, or in the working directory"
+)
+"""What a dotted path may be, for messages."""
+
+
+def import_object(path: str) -> object:
+    """Return what is at a dotted path.
+
+    Raises:
+        Exception: whatever the import raises: there is no such module, it has no such name, or it fails.
+    """
+    if "" not in sys.path:
+        sys.path.append("")  # the working directory, last: a file of the user's shadows no library
+    module, _, name = path.rpartition(".")
+    found: object = getattr(importlib.import_module(module), name)
+    return found
+
+
+def child_environment(**settings: str) -> dict[str, str]:
+    """Return the environment of a child that runs a module of ours: they are found first; `settings` are added."""
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    return os.environ | settings | {"PYTHONPATH": path}
