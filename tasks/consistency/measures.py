@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.consistency import Measure, WorkerName
-from schemas.errors import DistributedEvaluationError
 from schemas.states import Verdict
-from tasks.metrics.columns import Coded, code_text
+from tasks.metrics.columns import Coded, code_text, read_verdicts
 from tasks.metrics.estimators import FloatArray, IntArray
 
 MEASURES: tuple[Measure, ...] = ("accuracy", "length", "mean_logprob", "no_answer_rate")
@@ -85,7 +84,7 @@ def _workers(made: pa.Table) -> tuple[tuple[WorkerName, ...], IntArray]:
 def _values(made: pa.Table) -> dict[Measure, FloatArray]:
     values: dict[Measure, FloatArray] = {}
     score = _numbers(made, "score")
-    verdict = _verdicts(made)
+    verdict = read_verdicts(made)
     if verdict is not None:
         is_scored = np.array([*(member.is_scored for member in Verdict), False])[verdict]
         is_correct = (verdict == list(Verdict).index(Verdict.CORRECT)).astype(np.float64)
@@ -104,17 +103,6 @@ def _values(made: pa.Table) -> dict[Measure, FloatArray]:
     return {
         measure: values[measure] for measure in MEASURES if measure in values and not np.isnan(values[measure]).all()
     }
-
-
-def _verdicts(made: pa.Table) -> IntArray | None:
-    if "verdict" not in made.column_names:
-        return None
-    codes, texts = code_text(made, "verdict")
-    known = [str(verdict) for verdict in Verdict]
-    unknown = sorted(set(texts) - set(known))
-    if unknown:
-        raise DistributedEvaluationError(f"verdict {unknown[0]!r} does not exist; there are {', '.join(known)}")
-    return np.array([*(known.index(text) for text in texts), len(known)], dtype=np.int64)[codes]
 
 
 def _numbers(made: pa.Table, name: str) -> FloatArray | None:

@@ -67,9 +67,10 @@ def check_run_consistency(config: EvaluationConfig, session: RunSession) -> Cons
         planned_prompts={item.item_id: item.prompt_hash for item in plan.items},
         earlier=checks if canaries is None else [*checks, canaries],
     )
-    aside = {report.name: facts for report, facts in _quarantined(run)}
-    rows = [*(each for each, _ in _quarantined(run)), *report.replicas]
-    write_table_atomically(run.shards_path, _shards_table(session.identity, rows, {**facts, **aside}))
+    aside = _quarantined(run)
+    rows = [*(each for each, _ in aside), *report.replicas]
+    known = {**facts, **{each.name: own for each, own in aside}}
+    write_table_atomically(run.shards_path, _shards_table(session.identity, rows, known))
     write_table_atomically(run.consistency_path, _checks_table(session.identity, report))
     return report
 

@@ -5,7 +5,6 @@ permutations. More than `MAX_TEXTS` of a side are sampled.
 """
 
 import itertools
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.drift import Bar
-from tasks.drift.two_samples import POWER, SEED, FloatArray, IntArray, Level, draw_null, permutation_p_value
+from tasks.drift.two_samples import (
+    POWER,
+    SEED,
+    FloatArray,
+    IntArray,
+    Level,
+    centroid_effect,
+    draw_null,
+    permutation_p_value,
+)
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -147,15 +155,8 @@ class _Comparison:
         return _pair_rate(current, self._num_current) - _pair_rate(reference, self._num_reference)
 
     def describe_text(self, observed: float, null: FloatArray, p_value: float, level: Level) -> TextTest:
-        """The expectation under permuted labels is taken off: what is left estimates the squared distance."""
-        normal = NormalDist()
-        needed = normal.inv_cdf(1 - level.strict) + normal.inv_cdf(POWER)
-        return TextTest(
-            statistic=float(observed),
-            effect=math.sqrt(max(float(observed - null.mean()), 0.0)),
-            p_value=p_value,
-            smallest_detectable=math.sqrt(needed * float(null.std())),
-        )
+        effect, smallest = centroid_effect(observed, null, level)
+        return TextTest(statistic=float(observed), effect=effect, p_value=p_value, smallest_detectable=smallest)
 
     def describe_words(
         self, is_current: npt.NDArray[np.bool_], observed: float, p_value: float, level: Level

@@ -200,6 +200,20 @@ def draw_null(observed: FloatArray, drawn: Iterator[FloatArray], level: Level, *
     return np.concatenate(batches, axis=1)
 
 
+def centroid_effect(observed: float, null: FloatArray, level: Level) -> tuple[float, float]:
+    """Return how far two centroids are apart, and the smallest distance that is seen with power 0.8.
+
+    Args:
+        observed: the squared distance; its expectation under permuted labels is taken off, and what is left estimates
+            that of the populations.
+        null: squared distances under permuted labels.
+        level: how sure the test has to be.
+    """
+    normal = NormalDist()
+    needed = normal.inv_cdf(1 - level.strict) + normal.inv_cdf(POWER)
+    return math.sqrt(max(float(observed - null.mean()), 0.0)), math.sqrt(needed * float(null.std()))
+
+
 def permutation_p_value(observed: float, null: FloatArray) -> float:
     """Return (b + 1) / (m + 1), which never understates (Phipson & Smyth 2010)."""
     return (int(_reaches(null, observed).sum()) + 1) / (len(null) + 1)

@@ -4,15 +4,13 @@ Owns the statistic; must not know where the vectors come from. More than `MAX_VE
 """
 
 import itertools
-import math
 from collections.abc import Iterator
-from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tasks.drift.two_samples import POWER, SEED, FloatArray, Level, draw_null, permutation_p_value
+from tasks.drift.two_samples import SEED, FloatArray, Level, centroid_effect, draw_null, permutation_p_value
 
 MAX_VECTORS: Final = 2_000
 """Vectors of a side that are compared: enough for every effect above the default floor to be seen."""
@@ -56,13 +54,12 @@ def compare_vectors(reference: FloatArray, current: FloatArray, level: Level) ->
 
     observed = distances(is_current[:, None])[:, 0]
     (null,) = draw_null(observed, permuted(), level, per_step=2)
-    normal = NormalDist()
-    needed = normal.inv_cdf(1 - level.strict) + normal.inv_cdf(POWER)
+    effect, smallest = centroid_effect(float(observed[0]), null, level)
     return VectorTest(
         statistic=float(observed[0]),
-        effect=math.sqrt(max(float(observed[0] - null.mean()), 0.0)),
+        effect=effect,
         p_value=permutation_p_value(float(observed[0]), null),
-        smallest_detectable=math.sqrt(needed * float(null.std())),
+        smallest_detectable=smallest,
         num_reference=sizes[0],
         num_current=sizes[1],
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from infra.engine_environment import find_device, find_engine_python, is_cpu_build
+from infra.handover import Handover
 from infra.launchers.base import Placement
 from infra.launchers.placement import Device, plan_placement
 from infra.provenance import engine_versions
@@ -33,8 +34,8 @@ class ReplicaLayout(NamedTuple):
     """Version by package of that environment."""
 
 
-_checked: list[tuple[EvaluationConfig, ReplicaLayout]] = []
-"""What `check_layout` found and no flow of this process has taken: one at most."""
+_checked: Final[Handover[ReplicaLayout]] = Handover()
+"""What `check_layout` found, until a flow of this process takes it."""
 
 
 def check_layout(config: EvaluationConfig) -> None:
@@ -43,7 +44,7 @@ def check_layout(config: EvaluationConfig) -> None:
     Raises:
         SetupError: as `lay_out_replicas`.
     """
-    _checked[:] = [(config, _lay_out(config))]
+    _checked.keep(config, _lay_out(config))
 
 
 def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
@@ -52,8 +53,7 @@ def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
     Raises:
         SetupError: the engine's environment is not there or lacks the engine, or there are fewer devices than needed.
     """
-    kept = _checked.pop() if _checked else None
-    return kept[1] if kept is not None and kept[0] == config else _lay_out(config)
+    return _checked.take(config) or _lay_out(config)
 
 
 def _lay_out(config: EvaluationConfig) -> ReplicaLayout:

@@ -103,7 +103,8 @@ def read_columns(samples: SampleTable) -> SampleColumns:
     row = np.lexsort((repeat, item))
     item, repeat = item[row], repeat[row]
     _require_unique(table, row, item, repeat)
-    verdict = _verdicts(table, row)
+    unordered = read_verdicts(table)
+    verdict = None if unordered is None else unordered[row]
     scored, correct, score = _scores(table, row, verdict)
     return SampleColumns(
         num_items=num_items,
@@ -174,7 +175,12 @@ def _require_unique(table: pa.Table, row: IntArray, item: IntArray, repeat: IntA
         )
 
 
-def _verdicts(table: pa.Table, row: IntArray) -> IntArray | None:
+def read_verdicts(table: pa.Table) -> IntArray | None:
+    """Return each sample's index into `list(Verdict)`, -1 where null; None where the column is absent.
+
+    Raises:
+        DistributedEvaluationError: a verdict that does not exist.
+    """
     if "verdict" not in table.column_names:
         return None
     codes, values = code_text(table, "verdict")
@@ -183,7 +189,7 @@ def _verdicts(table: pa.Table, row: IntArray) -> IntArray | None:
     if unknown:
         raise DistributedEvaluationError(f"verdict {unknown[0]!r} does not exist; there are {', '.join(known)}")
     index = np.array([*(known[value] for value in values), -1], dtype=np.int64)
-    return index[codes][row]
+    return index[codes]
 
 
 def _scores(table: pa.Table, row: IntArray, verdict: IntArray | None) -> tuple[BoolArray, BoolArray, FloatArray]:

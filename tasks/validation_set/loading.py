@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from infra.datasets.loading import CheckGolds, load_dataset
+from infra.handover import Handover
 from infra.tokenizer import ChatTokenizer
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointReport
@@ -26,8 +28,8 @@ from tasks.validation_set.versions import find_current_version, load_version
 logger = logging.getLogger(__name__)
 
 
-_checked: list[tuple[EvaluationConfig, ValidationSet]] = []
-"""What `check_validation_set` loaded and no flow of this process has taken: one at most."""
+_checked: Final[Handover[ValidationSet]] = Handover()
+"""What `check_validation_set` loaded, until a flow of this process takes it."""
 
 
 def check_validation_set(config: EvaluationConfig, report: CheckpointReport, tokenizer_folder: Path) -> None:
@@ -36,7 +38,7 @@ def check_validation_set(config: EvaluationConfig, report: CheckpointReport, tok
     Raises:
         DatasetError, ConfigError, CheckpointError: as `load_validation_set`.
     """
-    _checked[:] = [(config, _load(config, report, tokenizer_folder, _origin(config, report, tokenizer_folder)))]
+    _checked.keep(config, _load(config, report, tokenizer_folder, _origin(config, report, tokenizer_folder)))
 
 
 def load_validation_set(config: EvaluationConfig, report: CheckpointReport, tokenizer_folder: Path) -> ValidationSet:
@@ -49,9 +51,9 @@ def load_validation_set(config: EvaluationConfig, report: CheckpointReport, toke
         CheckpointError: no tokenizer or no chat template.
     """
     origin = _origin(config, report, tokenizer_folder)
-    kept = _checked.pop() if _checked else None
-    is_same = kept is not None and kept[0] == config and kept[1].origin == origin
-    loaded = kept[1] if kept is not None and is_same else _load(config, report, tokenizer_folder, origin)
+    loaded = _checked.take(config)
+    if loaded is None or loaded.origin != origin:
+        loaded = _load(config, report, tokenizer_folder, origin)
     _tell(loaded)
     return loaded
 

@@ -3,22 +3,13 @@
 import numpy as np
 import pytest
 
-from schemas.consistency import ConsistencyReport
 from tasks.consistency.checker import check_consistency
-from tests.unit.tasks.consistency.replica_samples import Shards, draw_samples
+from tests.unit.tasks.consistency.replica_samples import Shards, blamed, draw_samples, outcomes
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(12)
-
-
-def outcomes(report: ConsistencyReport) -> dict[str, str]:
-    return {check.check: check.outcome for check in report.checks}
-
-
-def blamed(report: ConsistencyReport) -> list[int]:
-    return [replica.number for replica in report.replicas if replica.problems]
 
 
 def test_of_200_healthy_runs_at_most_two_raise_an_alarm(rng: np.random.Generator) -> None:

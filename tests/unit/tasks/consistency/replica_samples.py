@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from schemas.consistency import ConsistencyReport
 from schemas.tables import SAMPLES
 
 
@@ -56,3 +57,13 @@ def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
     """Return `table` with other values in one column."""
     field = table.schema.field(name)
     return table.set_column(table.column_names.index(name), field, pa.array(values, field.type))
+
+
+def outcomes(report: ConsistencyReport) -> dict[str, str]:
+    """Outcome by check."""
+    return {check.check: check.outcome for check in report.checks}
+
+
+def blamed(report: ConsistencyReport) -> list[int]:
+    """Replicas against which something speaks."""
+    return [replica.number for replica in report.replicas if replica.problems]

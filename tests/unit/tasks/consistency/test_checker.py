@@ -6,23 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.consistency import ConsistencyConfig, ConsistencyReport
+from schemas.consistency import ConsistencyConfig
 from schemas.errors import DistributedEvaluationError
 from tasks.consistency.checker import check_consistency
-from tests.unit.tasks.consistency.replica_samples import Shards, draw_samples, with_column
+from tests.unit.tasks.consistency.replica_samples import Shards, blamed, draw_samples, outcomes, with_column
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(12)
-
-
-def outcomes(report: ConsistencyReport) -> dict[str, str]:
-    return {check.check: check.outcome for check in report.checks}
-
-
-def blamed(report: ConsistencyReport) -> list[int]:
-    return [replica.number for replica in report.replicas if replica.problems]
 
 
 @pytest.mark.parametrize(
