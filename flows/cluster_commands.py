@@ -63,6 +63,20 @@ def status(folder: Folder = _DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 
 
 @devcluster.command()
+def stop(
+    daemon: Annotated[str, typer.Argument(help="munged, mysqld, slurmdbd, slurmctld, slurmd-n1, slurmd-n2, …")],
+    folder: Folder = _DEFAULT_FOLDER,
+    kill: Annotated[bool, typer.Option("--kill", help="By SIGKILL, as in a crash")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End one process of the cluster, to see what its failure does; `up` starts it again."""
+    with errors_shown(as_json=as_json):
+        from infra.devcluster.cluster import DevCluster
+
+        show(DevCluster(folder).stop(daemon, by_force=kill), _print_status, as_json=as_json)
+
+
+@devcluster.command()
 def down(folder: Folder = _DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     """Cancel all jobs, end the cluster's processes, and remove its folder."""
     with errors_shown(as_json=as_json):
@@ -76,9 +90,20 @@ def down(folder: Folder = _DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 def _print_status(status: "DevClusterStatus") -> None:
     if not status.nodes and not status.missing_daemons:
         typer.echo(f"no cluster in {status.folder}")
+        _print_foreign(status)
         return
-    typer.echo(" ".join(f"{node}:{word}" for node, word in sorted(status.nodes.items())) or "no node answers")
+    typer.echo(" ".join(f"{node}:{word}" for node, word in status.nodes.items()) or "no node answers")
     if status.missing_daemons:
         typer.echo(f"not running: {', '.join(status.missing_daemons)}; `milepost devcluster up` starts them")
+    _print_foreign(status)
+    limit = (
+        "ends OUT_OF_MEMORY" if status.limits_memory else "is not always noticed: no control groups of version 1 here"
+    )
+    typer.echo(f"a job above its memory {limit}")
     if status.is_up:
         typer.echo(f"export SLURM_CONF={status.slurm_conf}")
+
+
+def _print_foreign(status: "DevClusterStatus") -> None:
+    if status.foreign_daemons:
+        typer.echo(f"not of this cluster and left alone: {', '.join(status.foreign_daemons)}")

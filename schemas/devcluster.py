@@ -56,3 +56,7 @@ class DevClusterStatus(Model):
     """State by node, in Slurm's words; empty when the cluster does not answer."""
     missing_daemons: tuple[str, ...] = ()
     """Processes that should run and do not."""
+    limits_memory: bool = False
+    """Whether a job above its memory ends OUT_OF_MEMORY; without, it ends FAILED by signal 9, or not at all."""
+    foreign_daemons: tuple[str, ...] = ()
+    """Processes of another Slurm on this machine, such as `munged (pid 71)`; they are left alone."""

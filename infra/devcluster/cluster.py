@@ -14,8 +14,23 @@ from pydantic import ValidationError
 
 from infra.atomic import write_text_atomically
 from infra.devcluster.configuration import ClusterPaths, node_names
-from infra.devcluster.daemons import end_daemons, end_processes, is_running, job_processes, start_daemon
-from infra.devcluster.preparation import check_machine, find_free_ports, find_program, make_database, write_files
+from infra.devcluster.daemons import (
+    end_daemons,
+    end_processes,
+    foreign_daemons,
+    is_running,
+    job_processes,
+    remove_control_groups,
+    start_daemon,
+)
+from infra.devcluster.preparation import (
+    can_limit_memory,
+    check_machine,
+    find_free_ports,
+    find_program,
+    make_database,
+    write_files,
+)
 from infra.devcluster.readiness import READY_STATES, Readiness
 from infra.launchers.environment import clean_environment
 from schemas.devcluster import DevClusterDaemon, DevClusterSpec, DevClusterState, DevClusterStatus
@@ -43,13 +58,16 @@ class DevCluster:
         return None if state is None else state.spec
 
     def up(self, spec: DevClusterSpec) -> DevClusterStatus:
-        """Start what does not run yet and return once every node takes jobs: about 2 s, with accounting 10 s.
+        """Start what does not run yet, let every node take jobs again, and return once it does.
+
+        It takes about 2 s, with accounting 10 s.
 
         Raises:
             SetupError: this user or machine cannot, another shape is up in that folder, or a node does not come up.
         """
         check_machine(self.paths.folder, spec)
         state = self._read()
+        is_new = state is None
         if state is None:
             state = self._create(spec)
         elif state.spec != spec:
@@ -58,7 +76,10 @@ class DevCluster:
                 "`milepost devcluster down` first, or name another --folder"
             )
         write_files(state, self.paths)
-        self._start(state)
+        daemons = self._start(state)
+        if not is_new:
+            self._readiness.resume_nodes()
+        self._readiness.wait_for_nodes(daemons, node_names(spec))
         return self.status()
 
     def status(self) -> DevClusterStatus:
@@ -70,10 +91,13 @@ class DevCluster:
         state = self._read()
         paths = self.paths
         if state is None:
-            return DevClusterStatus(folder=paths.folder, slurm_conf=paths.slurm_conf, is_up=False)
+            return DevClusterStatus(
+                folder=paths.folder, slurm_conf=paths.slurm_conf, is_up=False, foreign_daemons=foreign_daemons(())
+            )
         running = {daemon.name for daemon in state.daemons if is_running(daemon)}
         missing = tuple(name for name in self._commands(state.spec) if name not in running)
-        nodes = self._readiness.node_states() if "slurmctld" in running else {}
+        words = self._readiness.node_states() if "slurmctld" in running else {}
+        nodes = {node: words[node] for node in node_names(state.spec) if node in words}
         ready = [node for node, word in nodes.items() if word in READY_STATES]
         return DevClusterStatus(
             folder=paths.folder,
@@ -81,7 +105,23 @@ class DevCluster:
             is_up=not missing and len(ready) == state.spec.num_nodes,
             nodes=nodes,
             missing_daemons=missing,
+            limits_memory=can_limit_memory(),
+            foreign_daemons=foreign_daemons(state.daemons),
         )
+
+    def stop(self, name: str, *, by_force: bool) -> DevClusterStatus:
+        """End one daemon, by SIGKILL if `by_force`, to see what its failure does; `up` starts it again.
+
+        Raises:
+            SetupError: there is no such daemon, or its state cannot be read.
+        """
+        state = self._read()
+        daemons = {daemon.name: daemon for daemon in state.daemons} if state is not None else {}
+        if name not in daemons:
+            known = ", ".join(daemons) or "none: `milepost devcluster up` first"
+            raise SetupError(f"{name!r} is no daemon of the cluster in {self.paths.folder}; it has {known}")
+        end_daemons([daemons[name]], by_force=by_force)
+        return self.status()
 
     def down(self) -> None:
         """Cancel every job, end every process that `up` started, and remove the folder. Nothing where none is up.
@@ -95,15 +135,19 @@ class DevCluster:
         if any(daemon.name == "slurmctld" and is_running(daemon) for daemon in state.daemons):
             for word in ("PENDING", "RUNNING", "SUSPENDED"):
                 self._readiness.ask("scancel", f"--state={word}")
-        # what runs a job outlives its slurmd, and the job with it
-        psutil.wait_procs(job_processes(self.paths.slurm_conf), timeout=_JOBS_END_S)
+            psutil.wait_procs(self._job_processes(), timeout=_JOBS_END_S)
         end_daemons(state.daemons)
-        end_processes(job_processes(self.paths.slurm_conf))
+        # what runs a job outlives its slurmd, and the job with it
+        end_processes(self._job_processes(), by_force=True)
+        remove_control_groups(node_names(state.spec))
         shutil.rmtree(self.paths.folder)
 
     def environment(self) -> dict[str, str]:
         """Return this process's environment, made to talk with the cluster."""
         return clean_environment(os.environ) | {"SLURM_CONF": str(self.paths.slurm_conf)}
+
+    def _job_processes(self) -> list[psutil.Process]:
+        return job_processes(self.paths.folder, self.paths.slurm_conf)
 
     def _read(self) -> DevClusterState | None:
         path = self.paths.state
@@ -130,8 +174,8 @@ class DevCluster:
     def _write(self, state: DevClusterState) -> None:
         write_text_atomically(self.paths.state, state.model_dump_json(indent=2) + "\n")
 
-    def _start(self, state: DevClusterState) -> None:
-        """Start the daemons that do not run, each once those before it answer."""
+    def _start(self, state: DevClusterState) -> list[DevClusterDaemon]:
+        """Start the daemons that do not run, each once those before it answer; return those of the nodes."""
         alive = {daemon.name: daemon for daemon in state.daemons if is_running(daemon)}
         for name, argv in self._commands(state.spec).items():
             if name not in alive:
@@ -144,8 +188,7 @@ class DevCluster:
             self._readiness.wait_for_daemon(alive[name])
             if name == "slurmdbd":
                 self._readiness.register_account(["root"])
-        nodes = [daemon for name, daemon in alive.items() if name.startswith("slurmd-")]
-        self._readiness.wait_for_nodes(nodes, node_names(state.spec))
+        return [daemon for name, daemon in alive.items() if name.startswith("slurmd-")]
 
     def _start_daemon(self, name: str, argv: Sequence[str]) -> DevClusterDaemon:
         env = self.environment() | {"MYSQL_UNIX_PORT": str(self.paths.database_socket)}

@@ -10,8 +10,13 @@ from typing import Final
 
 from schemas.devcluster import DevClusterSpec
 
-PARTITIONS: Final = ("main", "high", "short")
-"""`main` is the default, `high` takes nodes away from it, `short` has a limit of ten minutes."""
+_FIRST_PORT: Final = 17_000
+FIRST_PORTS: Final = range(_FIRST_PORT, 30_000, 100)
+"""Below the ports that kernels lend to clients; a cluster needs fewer than a hundred."""
+_JOB_IDS_PER_PORT: Final = 1000
+MAIN_PARTITION: Final = "main"
+"""The default one. `high` takes nodes away from the others, `low` has its jobs cancelled then even where they could be
+requeued, `short` has a limit of ten minutes."""
 DATABASE: Final = "slurm_acct_db"
 ACCOUNT: Final = "eval"
 
@@ -74,6 +79,8 @@ def slurm_conf(spec: DevClusterSpec, paths: ClusterPaths, *, first_port: int, ho
         "ClusterName=milepost",
         f"SlurmctldHost={host}(127.0.0.1)",
         f"SlurmctldPort={first_port}",
+        # control groups are named for node and job, whatever the cluster: two clusters must not have the same ones
+        f"FirstJobId={(first_port - _FIRST_PORT) * _JOB_IDS_PER_PORT + 1}",
         "SlurmUser=root",
         "SlurmdUser=root",
         "AuthType=auth/munge",
@@ -117,11 +124,11 @@ def slurm_conf(spec: DevClusterSpec, paths: ClusterPaths, *, first_port: int, ho
         + " State=UNKNOWN"
         for number, node in enumerate(node_names(spec), start=1)
     ]
-    main, high, short = PARTITIONS
     lines += [
-        f"PartitionName={main} Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 PreemptMode=REQUEUE",
-        f"PartitionName={high} Nodes=ALL MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF",
-        f"PartitionName={short} Nodes=ALL MaxTime=10 PriorityTier=1 PreemptMode=REQUEUE",
+        f"PartitionName={MAIN_PARTITION} Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 PreemptMode=REQUEUE",
+        "PartitionName=low Nodes=ALL MaxTime=INFINITE PriorityTier=1 PreemptMode=CANCEL",
+        "PartitionName=high Nodes=ALL MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF",
+        "PartitionName=short Nodes=ALL MaxTime=10 PriorityTier=1 PreemptMode=REQUEUE",
     ]
     return "\n".join(lines) + "\n"
 

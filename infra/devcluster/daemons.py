@@ -16,6 +16,7 @@ from schemas.devcluster import DevClusterDaemon
 
 _GRACE_S: Final = 15.0
 """slurmctld waits 5 s for what it has sent."""
+_DAEMONS: Final = frozenset({"munged", "slurmctld", "slurmd", "slurmdbd"})
 
 
 def start_daemon(name: str, argv: Sequence[str], *, log: Path, env: Mapping[str, str]) -> DevClusterDaemon:
@@ -42,31 +43,61 @@ def is_running(daemon: DevClusterDaemon) -> bool:
     return is_alive(daemon.process) is True
 
 
-def end_daemons(daemons: Iterable[DevClusterDaemon]) -> None:
-    """End these processes, politely, then by force; what they would still save is not needed any more."""
-    end_processes([psutil.Process(daemon.process.pid) for daemon in daemons if is_running(daemon)])
+def end_daemons(daemons: Iterable[DevClusterDaemon], *, by_force: bool = False) -> None:
+    """End these processes where they run."""
+    end_processes([psutil.Process(daemon.process.pid) for daemon in daemons if is_running(daemon)], by_force=by_force)
 
 
-def end_processes(processes: Sequence[psutil.Process]) -> None:
-    """Ask all of these to end, and kill those that do not."""
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
-    _, deaf = psutil.wait_procs(processes, timeout=_GRACE_S)
+def end_processes(processes: Sequence[psutil.Process], *, by_force: bool) -> None:
+    """Ask all of these to end, and kill those that do not; at once if `by_force`."""
+    deaf = list(processes)
+    if not by_force:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, deaf = psutil.wait_procs(processes, timeout=_GRACE_S)
     for process in deaf:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(deaf, timeout=_GRACE_S)
 
 
-def job_processes(slurm_conf: Path) -> list[psutil.Process]:
-    """Return what runs a cluster's jobs: slurmd passes SLURM_CONF and SLURM_JOB_ID on to it."""
+def job_processes(folder: Path, slurm_conf: Path) -> list[psutil.Process]:
+    """Return what runs a cluster's jobs: slurmd passes SLURM_CONF and SLURM_JOB_ID on to them.
+
+    slurmstepd, which outlives its slurmd for as long as nobody takes its report, overwrites its environment: its socket
+    tells.
+    """
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         try:
             environ = process.environ()
-            if "SLURM_JOB_ID" in environ and environ.get("SLURM_CONF") == str(slurm_conf):
+            is_job = "SLURM_JOB_ID" in environ and environ.get("SLURM_CONF") == str(slurm_conf)
+            if is_job or (process.name() == "slurmstepd" and _has_socket_in(folder, process)):
                 found.append(process)
         except psutil.Error:
             continue
     return found
+
+
+def _has_socket_in(folder: Path, process: psutil.Process) -> bool:
+    return any(str(socket.laddr).startswith(f"{folder}/") for socket in process.net_connections("unix"))
+
+
+def foreign_daemons(own: Iterable[DevClusterDaemon]) -> tuple[str, ...]:
+    """Return the daemons of Slurm on this machine that are not among `own`, as `name (pid N)`."""
+    known = {daemon.process.pid for daemon in own}
+    return tuple(
+        f"{process.info['name']} (pid {process.pid})"
+        for process in psutil.process_iter(["name"])
+        if process.info["name"] in _DAEMONS and process.pid not in known
+    )
+
+
+def remove_control_groups(nodes: Iterable[str]) -> None:
+    """Remove the control groups that slurmd made for its node and leaves; those that hold processes stay."""
+    for node in nodes:
+        for top in Path("/sys/fs/cgroup").glob(f"*/slurm_{node}"):
+            for folder, _, _ in os.walk(top, topdown=False):
+                with suppress(OSError):
+                    Path(folder).rmdir()

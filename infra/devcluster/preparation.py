@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.devcluster.configuration import (
+    FIRST_PORTS,
     ClusterPaths,
     cgroup_conf,
     gres_conf,
@@ -24,8 +25,6 @@ _ACCOUNTING_PACKAGES: Final = {"mysqld": "mariadb-server", "slurmdbd": "slurmdbd
 """Program to the Debian package that brings it."""
 _ADMINISTRATOR_FOLDERS: Final = "/usr/sbin:/sbin"
 """Where Debian keeps daemons; often not searched for users."""
-_FIRST_PORTS: Final = range(17_000, 30_000, 100)
-"""Below the ports that kernels lend to clients."""
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+")
 _MAX_FOLDER: Final = 80
 """The path of a socket in it has 107 bytes at most."""
@@ -72,10 +71,10 @@ def find_free_ports(count: int) -> int:
     Raises:
         SetupError: there are none.
     """
-    for first in _FIRST_PORTS:
+    for first in FIRST_PORTS:
         if all(_is_free(port) for port in range(first, first + count)):
             return first
-    raise SetupError(f"no {count} neighbouring ports from {_FIRST_PORTS.start} to {_FIRST_PORTS.stop} are free")
+    raise SetupError(f"no {count} neighbouring ports from {FIRST_PORTS.start} to {FIRST_PORTS.stop} are free")
 
 
 def _is_free(port: int) -> bool:
@@ -119,13 +118,18 @@ def _write_private(path: Path, data: bytes) -> None:
 
 
 def _texts(state: DevClusterState, paths: ClusterPaths) -> dict[str, str]:
-    with_cgroups = os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK)
+    with_cgroups = can_limit_memory()
     host = socket.gethostname().partition(".")[0]
     return {
         "slurm.conf": slurm_conf(state.spec, paths, first_port=state.first_port, host=host, with_cgroups=with_cgroups),
         "gres.conf": gres_conf(state.spec, paths),
         "cgroup.conf": cgroup_conf(with_cgroups=with_cgroups),
     }
+
+
+def can_limit_memory() -> bool:
+    """Whether this machine has control groups of version 1 that Slurm can write."""
+    return os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK)
 
 
 def make_database(paths: ClusterPaths) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from infra.devcluster.configuration import ACCOUNT, ClusterPaths
+from infra.devcluster.configuration import ACCOUNT, MAIN_PARTITION, ClusterPaths
 from infra.devcluster.daemons import is_running
 from schemas.devcluster import DevClusterDaemon
 from schemas.errors import SetupError
@@ -65,8 +65,14 @@ class Readiness:
 
     def node_states(self) -> dict[str, str]:
         """Return sinfo's word by node; empty when nobody answers. `idle*` is a node that does not answer."""
-        listing = self.ask("sinfo", "-h", "-N", "-p", "main", "-o", "%N %T") or ""
+        listing = self.ask("sinfo", "-h", "-N", "-p", MAIN_PARTITION, "-o", "%N %T") or ""
         return dict(line.split(maxsplit=1) for line in listing.splitlines() if " " in line.strip())
+
+    def resume_nodes(self) -> None:
+        """Let nodes that somebody set down or drained take jobs again."""
+        for node, words in self.node_states().items():
+            if words.startswith(("down", "drain")):
+                self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def register_account(self, users: Sequence[str]) -> None:
         """Make the cluster and its account known to slurmdbd; nothing where they are."""

@@ -99,6 +99,53 @@ def test_up_is_repeatable_repairs_what_died_and_down_leaves_nothing(commands: Co
     assert (code, json.loads(shown)["is_up"]) == (1, False)
 
 
+def test_one_daemon_can_be_stopped_and_a_node_that_was_set_down_comes_back(commands: Commands) -> None:
+    code, shown, said = commands.run("up", "--nodes", "2", "--json")
+    assert code == 0, said
+    environment = {"SLURM_CONF": json.loads(shown)["slurm_conf"], "PATH": "/usr/bin:/bin"}
+    set_down = ["scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test"]
+    subprocess.run(set_down, env=environment, check=True)
+    code, shown, _ = commands.run("stop", "slurmd-n1", "--kill", "--json")
+    assert (code, json.loads(shown)["missing_daemons"]) == (0, ["slurmd-n1"])
+    code, _, said = commands.run("stop", "slurmd-n7")
+    assert (code, "it has munged, slurmctld" in said) == (2, True)
+    code, shown, said = commands.run("up", "--nodes", "2", "--json")
+    assert code == 0, said
+    assert json.loads(shown)["nodes"] == {"n1": "idle", "n2": "idle"}
+
+
+def test_down_needs_no_slurmctld_to_end_what_runs(commands: Commands) -> None:
+    _, shown, _ = commands.run("up", "--nodes", "1", "--json")
+    environment = {"SLURM_CONF": json.loads(shown)["slurm_conf"], "PATH": "/usr/bin:/bin"}
+    job = ["sbatch", "--output=/dev/null", "--wrap", "sleep 300"]
+    subprocess.run(job, env=environment, check=True, capture_output=True)
+    wait_until(lambda: any(process.cmdline() == ["sleep", "300"] for process in commands.processes()), "a running job")
+    steps = [process for process in psutil.process_iter() if process.name() == "slurmstepd"]
+    assert steps
+    assert commands.run("stop", "slurmctld", "--kill")[0] == 0
+    assert commands.run("down")[0] == 0
+    assert commands.processes() == []
+    assert not any(step.is_running() for step in steps)
+    assert commands.run("down")[0] == 0
+
+
+def test_a_munge_that_the_machine_has_is_named_and_left_alone(commands: Commands, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_bytes(bytes(range(128)))
+    files = [f"--{name}-file={tmp_path / name}" for name in ("pid", "seed", "log")]
+    command = ["munged", "--foreground", "--force", f"--socket={tmp_path / 'socket'}", f"--key-file={key}", *files]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as foreign:
+        try:
+            code, shown, said = commands.run("up", "--nodes", "1")
+            assert code == 0, said
+            assert f"left alone: munged (pid {foreign.pid})" in shown
+            assert commands.run("down")[0] == 0
+            assert foreign.poll() is None
+        finally:
+            foreign.terminate()
+
+
 def test_what_cannot_be_a_cluster_is_refused(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "something").touch()
     for folder, words in ((tmp_path, "not empty"), (tmp_path / "a b", "letters, digits")):

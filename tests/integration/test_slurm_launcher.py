@@ -94,15 +94,15 @@ def test_a_job_keeps_its_files_in_a_folder_of_its_own(bench: Bench) -> None:
     assert not any(cache.parent.exists() for cache in caches)
 
 
-def test_a_job_that_takes_too_much_memory_is_out_of_memory(bench: Bench) -> None:
-    if not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK):
+def test_a_job_that_takes_too_much_memory_is_out_of_memory(bench: Bench, cluster: DevCluster) -> None:
+    if not cluster.status().limits_memory:
         pytest.skip("no control groups of version 1: Slurm cannot limit memory here")
     launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, memory="100M"))
     assert bench.end(launcher, "x = bytearray(400 << 20)").cause is EndCause.OUT_OF_MEMORY
 
 
-def test_memory_inside_a_step_of_srun_counts_too(bench: Bench) -> None:
-    if not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK):
+def test_memory_inside_a_step_of_srun_counts_too(bench: Bench, cluster: DevCluster) -> None:
+    if not cluster.status().limits_memory:
         pytest.skip("no control groups of version 1: Slurm cannot limit memory here")
     launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, memory="100M", container="srun --quiet"))
     assert bench.end(launcher, "x = bytearray(400 << 20)").cause is EndCause.OUT_OF_MEMORY

@@ -30,6 +30,12 @@ def test_every_node_has_a_port_of_its_own_and_its_devices() -> None:
     assert gres_conf(SPEC.model_copy(update={"gpus_per_node": 0}), PATHS) == ""
 
 
+def test_two_clusters_have_no_job_number_in_common() -> None:
+    other = slurm_conf(SPEC, PATHS, first_port=17100, host="here", with_cgroups=True)
+    assert "FirstJobId=1\n" in configuration()
+    assert "FirstJobId=100001\n" in other
+
+
 def test_nothing_outside_the_folder_is_named_and_nobody_else_can_connect() -> None:
     text = configuration() + slurmdbd_conf(PATHS, first_port=17000)
     paths = re.findall(r"(?<![\w/])/[\w./%-]+", text)
