@@ -21,6 +21,13 @@ class StandInConfig(Model):
     """Seconds that one token of the whole batch takes: about what a GPU needs for a small model."""
     load_s: float = Field(default=0.0, ge=0, le=3600)
     """Seconds that loading takes. 0, as there is nothing to load."""
+    sequence_bytes: int = Field(default=0, ge=0)
+    """Memory that each sequence of the batch really takes while it runs, in bytes: under a limit of the machine or of
+    the scheduler, too large a batch runs out of memory as with a model. 0: none."""
+    deadly_item_rate: float = Field(default=0.0, ge=0, le=1)
+    """Share of items whose generation ends the worker's process by SIGSEGV, whoever tries. 0: none."""
+    hanging_item_rate: float = Field(default=0.0, ge=0, le=1)
+    """Share of items whose generation never ends and stops the batch with it. 0: none."""
 
 
 class StandInSpec(StandInConfig):

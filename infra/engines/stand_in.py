@@ -2,18 +2,22 @@
 
 Behaves like an engine in all that the rest sees (queue, batch, lengths, seeds, log-probabilities), so that launchers,
 schedulers and the flow are tried in seconds. A completion depends on prompt, seed and settings alone. Answers are right
-at the set rate, and repeats of one item resemble each other as a model's do.
+at the set rate, and repeats of one item resemble each other as a model's do. Memory, a crash and a hang are real ones,
+where its settings ask for them.
 """
 
 import math
+import os
 import random
+import signal
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Final
+from typing import Final, Literal
 
-from infra.engines.base import Generation, GenerationRequest, RequestRefusedError
+from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
 from infra.engines.device import cpu_model_name, package_versions
 from schemas.errors import EngineError
 from schemas.identity import prompt_hash
@@ -36,6 +40,12 @@ class _Running:
     generation: Generation
     added_at: float
     num_left: int
+    memory: bytes
+
+
+def is_poisoned(key: str, poison: Literal["deadly", "hanging"], rate: float) -> bool:
+    """Return whether the item of that prompt hash is among the share `rate` that kills or stops its worker."""
+    return random.Random(f"{key} {poison}").random() < rate  # noqa: S311 - no secret is drawn
 
 
 class StandInEngine:
@@ -88,11 +98,14 @@ class StandInEngine:
         self._waiting.append((request, time.monotonic()))
 
     def step(self) -> list[Generation]:
-        """Fill the batch, sleep until its next completion ends (a second at most), and return what ended."""
-        while self._waiting and len(self._running) < self._spec.batch_size:
-            request, added_at = self._waiting.popleft()
-            generation = self._complete(request)
-            self._running.append(_Running(generation=generation, added_at=added_at, num_left=len(generation.token_ids)))
+        """Fill the batch, sleep until its next completion ends (a second at most), and return what ended.
+
+        Raises:
+            EngineOutOfMemoryError: the memory of a sequence is refused.
+        """
+        with translated(self._spec, self._sampling):
+            while self._waiting and len(self._running) < self._spec.batch_size:
+                self._running.append(self._start(*self._waiting.popleft()))
         if not self._running:
             return []
         step_s = self._stand_in.step_s
@@ -112,9 +125,22 @@ class StandInEngine:
         self._waiting.clear()
         self._running.clear()
 
-    def _complete(self, request: GenerationRequest) -> Generation:
-        sampling = request.sampling or self._sampling
+    def _start(self, request: GenerationRequest, added_at: float) -> _Running:
         key = prompt_hash(request.prompt_token_ids)
+        if is_poisoned(key, "deadly", self._stand_in.deadly_item_rate):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if is_poisoned(key, "hanging", self._stand_in.hanging_item_rate):
+            threading.Event().wait()
+        generation = self._complete(request, key)
+        return _Running(
+            generation=generation,
+            added_at=added_at,
+            num_left=len(generation.token_ids),
+            memory=b"\1" * self._stand_in.sequence_bytes,  # zeros would take no memory before they are written to
+        )
+
+    def _complete(self, request: GenerationRequest, key: str) -> Generation:
+        sampling = request.sampling or self._sampling
         # greedy decoding ignores the seed
         seed = 0 if sampling.temperature == 0 else request.seed
         by_item, own = (random.Random(f"{key} {name}") for name in ("item", seed))  # noqa: S311 - no secret is drawn

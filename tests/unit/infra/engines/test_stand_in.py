@@ -1,5 +1,8 @@
 """The try-out engine behaves like an engine: queue, batch, seeds, lengths, and answers right at the set rate."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, open_engine
+from infra.engines.stand_in import is_poisoned
 from schemas.errors import EngineError
 from schemas.identity import prompt_hash
 from schemas.inference import EngineSpec, SamplingSpec
@@ -95,6 +99,43 @@ def test_a_batch_takes_its_steps(tmp_path: Path) -> None:
     spec = engine_spec(tmp_path, step_s=0.001, mean_tokens=20)
     (done,) = complete(spec, requests(1))
     assert done.latency_s >= 0.001 * len(done.token_ids)
+
+
+def in_a_process(spec: EngineSpec, *, more_memory_bytes: int = 1 << 40) -> subprocess.Popen[str]:
+    """Generates one sample per item in a process of its own, which says how many it made."""
+    code = (
+        f"import resource, sys; sys.path[:0] = {sys.path!r}\n"
+        "from tests.unit.infra.engines.test_stand_in import EngineSpec, complete, requests\n"
+        f"spec = EngineSpec.model_validate_json({spec.model_dump_json()!r})\n"
+        "now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, (now + {more_memory_bytes},) * 2)\n"
+        "print(len(complete(spec, requests(20))))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("batch_size", "fits"), [(20, False), (4, True)])
+def test_memory_is_really_taken_and_its_want_is_told_as_such(tmp_path: Path, batch_size: int, fits: bool) -> None:
+    spec = engine_spec(tmp_path, num_items=20, batch_size=batch_size, sequence_bytes=1 << 26)
+    output, errors = in_a_process(spec, more_memory_bytes=900 << 20).communicate(timeout=120)
+    if fits:
+        assert output.strip() == "20", errors
+    else:
+        assert "EngineOutOfMemoryError: stand_in ran out of memory with batch_size 20" in errors
+
+
+def test_a_deadly_item_kills_its_process_and_a_hanging_one_stops_it(tmp_path: Path) -> None:
+    keys = [prompt_hash(prompt(number)) for number in range(1000)]
+    rate = np.mean([is_poisoned(key, "deadly", 0.1) for key in keys])
+    assert rate == pytest.approx(0.1, abs=0.04)
+    deadly = in_a_process(engine_spec(tmp_path, deadly_item_rate=0.2))
+    assert deadly.communicate(timeout=120)[0] == ""
+    assert deadly.returncode == -signal.SIGSEGV
+    hanging = in_a_process(engine_spec(tmp_path, hanging_item_rate=0.2))
+    with pytest.raises(subprocess.TimeoutExpired):
+        hanging.communicate(timeout=5)
+    hanging.kill()
+    assert hanging.communicate()[0] == ""
 
 
 def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
