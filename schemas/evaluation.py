@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic.config import JsonDict
 
+from schemas.alerts import AlertsConfig
 from schemas.backend import Backend
 from schemas.base import Model
 from schemas.consistency import ConsistencyConfig
@@ -22,6 +23,7 @@ from schemas.sections import (
     GenerationConfig,
     GenerationOverrides,
     MetricsConfig,
+    OomConfig,
     RolloutConfig,
     SchedulerConfig,
     SchedulerType,
@@ -98,6 +100,8 @@ class EvaluationConfig(Model):
     """Who starts the replicas."""
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     """The engine and its replicas."""
+    oom: OomConfig = Field(default_factory=OomConfig)
+    """What is done when a replica runs out of memory."""
     gconfig: GenerationConfig = Field(default_factory=GenerationConfig)
     """How completions are drawn in training, and in evaluation unless `eval_gconfig` says otherwise."""
     eval_gconfig: GenerationOverrides | None = None
@@ -132,6 +136,8 @@ class EvaluationConfig(Model):
     """Whether what is asked has changed."""
     refresh: RefreshConfig = Field(default_factory=RefreshConfig)
     """Where new versions of the validation set come from, and when one is drawn."""
+    alerts: AlertsConfig = Field(default_factory=AlertsConfig)
+    """Who is told of what."""
 
     @model_validator(mode="after")
     def _check_generation(self) -> Self:

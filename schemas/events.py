@@ -1,28 +1,91 @@
 """The events that Milepost emits: typed payloads, one model per event.
 
+    Event                       milepost.
+    ├── CheckpointLanded            checkpoint.landed
+    ├── DriftDetected               drift.detected
+    └── RunEvent
+        ├── EvaluationCompleted     evaluation.completed
+        ├── EvaluationFailed        evaluation.failed
+        ├── ConsistencyViolated     consistency.violated
+        ├── RegressionDetected      regression.detected
+        └── GenerationDegenerate    generation.degenerate
+
 Whoever listens (an automation of Prefect's, say) gets `model_dump` as the payload, the name as the event, and
-`milepost.<kind>.<id>` as the resource.
+`milepost.<resource>` as the resource. Texts in it come from folders and datasets: data, never markup or a template.
 """
 
-from typing import ClassVar, Literal
+import json
+from abc import ABC, abstractmethod
+from typing import ClassVar, Final, Literal
+from uuid import UUID, uuid5
 
 from schemas.base import Model
 
+_NAMESPACE: Final = UUID("0b6f3f0e-52c5-5d0c-9a86-6a1f4f8f2d11")
 
-class Event(Model):
+
+class Event(Model, ABC):
     """The base of every event."""
 
     event: ClassVar[str]
     """Name of the event."""
 
     checkpoint: str
-    """The checkpoint under evaluation, as the user named it."""
+    """The checkpoint, as the user named it; the folder of one that landed."""
     global_step: int | None
     """Its training step; None when unknown."""
-    dataset: str
-    """Name of the dataset."""
     message: str
     """What happened, how much, against what: for people."""
+    since: str = ""
+    """Since when it is so, for people, such as the step of the checkpoint compared with; empty when it is news."""
+    link: str = ""
+    """Page that shows it, such as the run's report; empty where there is none."""
+
+    @property
+    @abstractmethod
+    def resource(self) -> str:
+        """What it is about, as `<kind>.<id>`."""
+
+    @property
+    @abstractmethod
+    def cause(self) -> tuple[str, ...]:
+        """What makes two events one: a retry or a resumed run that finds the same has the same cause."""
+
+    @property
+    @abstractmethod
+    def subject(self) -> str:
+        """What silence after an alert is kept about."""
+
+    @property
+    def event_id(self) -> UUID:
+        """The same for the same cause, wherever and however often it is met."""
+        return uuid5(_NAMESPACE, json.dumps([self.event, *self.cause]))
+
+
+class CheckpointLanded(Event):
+    """A checkpoint is complete and can be evaluated."""
+
+    event: ClassVar[str] = "milepost.checkpoint.landed"
+
+    weight_digest: str | None
+    """Digest of the weights; None where they were not read, as in a trainer's own announcement."""
+    announced_by: Literal["trainer", "watcher"]
+    """Who says so. What a watcher announces it also evaluates; what a trainer announces waits for a deployment."""
+
+    @property
+    def resource(self) -> str:
+        """The checkpoint."""
+        return f"checkpoint.{self.weight_digest or self.checkpoint}"
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The weights, else folder and step."""
+        return (self.weight_digest or self.checkpoint, str(self.global_step), self.announced_by)
+
+    @property
+    def subject(self) -> str:
+        """The checkpoint: each is told."""
+        return self.resource
 
 
 class DriftDetected(Event):
@@ -30,6 +93,8 @@ class DriftDetected(Event):
 
     event: ClassVar[str] = "milepost.drift.detected"
 
+    dataset: str
+    """Name of the dataset."""
     reference_version: str
     """Version of the rows compared with."""
     current_version: str
@@ -39,15 +104,157 @@ class DriftDetected(Event):
     broken_rules: tuple[str, ...]
     """Rules of the data contract that do not hold."""
 
+    @property
+    def resource(self) -> str:
+        """The dataset."""
+        return f"dataset.{self.dataset}"
 
-class ConsistencyViolated(Event):
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The two versions, and what is wrong between them."""
+        versions = (self.dataset, self.reference_version, self.current_version)
+        return (*versions, *self.features, *self.broken_rules)
+
+    @property
+    def subject(self) -> str:
+        """The dataset."""
+        return self.dataset
+
+
+class RunEvent(Event):
+    """The base of the events about a run."""
+
+    run_id: str
+    """The run; of a failure before there was one, empty."""
+    dataset: str
+    """Name of the dataset."""
+
+    @property
+    def resource(self) -> str:
+        """The run."""
+        return f"run.{self.run_id}" if self.run_id else f"dataset.{self.dataset}"
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The run."""
+        return (self.run_id,)
+
+    @property
+    def subject(self) -> str:
+        """The dataset: runs of one training follow each other every hour."""
+        return self.dataset
+
+
+class EvaluationCompleted(RunEvent):
+    """A run is published."""
+
+    event: ClassVar[str] = "milepost.evaluation.completed"
+
+    accuracy: float | None
+    """Accuracy over the whole dataset; None when undefined."""
+    stderr: float | None
+    """Its standard error; None when undefined."""
+    num_scored: int
+    """Samples with a verdict on the model."""
+    num_failed: int
+    """Samples without one."""
+
+
+class EvaluationFailed(RunEvent):
+    """A run ended without metrics; the same command resumes it."""
+
+    event: ClassVar[str] = "milepost.evaluation.failed"
+
+    error: str
+    """Class of the error."""
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The run, or what was to be evaluated where there is none yet; and the error."""
+        return (*((self.run_id,) if self.run_id else (self.checkpoint, self.dataset)), self.error)
+
+
+class ConsistencyViolated(RunEvent):
     """Replicas that should agree do not."""
 
     event: ClassVar[str] = "milepost.consistency.violated"
 
-    run_id: str
-    """The run."""
     replicas: tuple[int, ...]
     """Those that differ from the others."""
     consequence: Literal["fail", "warn", "quarantine"]
     """What was done about it."""
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The run and its suspects."""
+        return (self.run_id, *map(str, self.replicas))
+
+
+class RegressionDetected(RunEvent):
+    """A metric is significantly worse than that of an earlier checkpoint, by more than a threshold."""
+
+    event: ClassVar[str] = "milepost.regression.detected"
+
+    metric: str
+    """Name of the metric."""
+    subset: str = "all"
+    """`all`, else `key=value`."""
+    value: float
+    """Its value now."""
+    against: Literal["best", "previous"]
+    """Which earlier checkpoint it is compared with."""
+    against_run_id: str
+    """The run of that checkpoint."""
+    against_checkpoint: str
+    """That checkpoint, as the user named it."""
+    against_global_step: int | None
+    """Its training step; None when unknown."""
+    against_value: float
+    """The metric's value there."""
+    difference: float
+    """Value now minus value there, over the items that both have."""
+    ci_low: float | None
+    """Lower end of the difference's 95% interval; None when undefined."""
+    ci_high: float | None
+    """Upper end of it."""
+    p_value: float | None
+    """Of no difference; None when undefined."""
+    minimum_effect: float
+    """Smallest drop that counts."""
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The run, the metric and the run compared with."""
+        return (self.run_id, self.metric, self.subset, self.against_run_id)
+
+
+class GenerationDegenerate(RunEvent):
+    """The model does not answer as a working model does."""
+
+    event: ClassVar[str] = "milepost.generation.degenerate"
+
+    share_stopped_by_length: float | None
+    """Share of completions that were cut at the longest length; None when undefined."""
+    share_without_answer: float | None
+    """Share in which no answer was found."""
+    share_repeating: float | None
+    """Share that repeats itself without end."""
+    signs: tuple[str, ...]
+    """Which of the three are above their thresholds."""
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """The run and the signs."""
+        return (self.run_id, *self.signs)
+
+
+EVENTS: Final[tuple[type[Event], ...]] = (
+    CheckpointLanded,
+    EvaluationCompleted,
+    EvaluationFailed,
+    DriftDetected,
+    ConsistencyViolated,
+    RegressionDetected,
+    GenerationDegenerate,
+)
+"""Every event that is emitted."""

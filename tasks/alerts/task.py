@@ -1,19 +1,52 @@
-"""Events for Prefect: automations turn them into messages."""
+"""Events for Prefect: automations turn them into messages and runs."""
 
 import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
 
 from prefect.events import emit_event
+from prefect.runtime import flow_run
 
-from schemas.events import Event
+from schemas.config import EvaluationConfig
+from schemas.events import CheckpointLanded, EvaluationCompleted, Event
+from tasks.alerts.ledger import enter_event
+
+_GOOD_NEWS: Final = (CheckpointLanded, EvaluationCompleted)
 
 logger = logging.getLogger(__name__)
 
 
-def announce(event: Event, resource: str) -> None:
-    """Emit an event about a resource, such as a run's id, and say the same in the log."""
-    logger.warning("%s: %s", event.event, event.message)
+def announce(event: Event, config: EvaluationConfig) -> None:
+    """Emit an event and say the same in the log; nothing where its cause was announced before.
+
+    Its resource carries `milepost.alert`: `send`, or `silenced` within `alerts.silence_hours` of one like it. Whoever
+    listens finds the config's experiment and trial and the page of the Prefect run beside the event's own fields.
+    """
+    record = enter_event(
+        Path(config.cluster.fileroot) / "alerts",
+        event,
+        silence=timedelta(hours=config.alerts.silence_hours),
+        now=datetime.now(UTC),
+    )
+    if record is None:
+        logger.info("%s: told before: %s", event.event, event.message)
+        return
+    logger.log(
+        logging.INFO if isinstance(event, _GOOD_NEWS) else logging.WARNING,
+        "%s%s: %s", event.event, " (silenced)" if record.silenced else "", event.message,
+    )  # fmt: skip
     emit_event(
+        id=event.event_id,
         event=event.event,
-        resource={"prefect.resource.id": f"milepost.{resource}"},
-        payload=event.model_dump(mode="json"),
+        resource={
+            "prefect.resource.id": f"milepost.{event.resource}",
+            "milepost.alert": "silenced" if record.silenced else "send",
+        },
+        payload=event.model_dump(mode="json")
+        | {
+            "experiment_name": config.experiment_name,
+            "trial_name": config.trial_name,
+            "run_page": (flow_run.ui_url or "") if flow_run.id else "",
+        },
     )

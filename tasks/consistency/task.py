@@ -28,7 +28,7 @@ def check(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:
             replicas=tuple(sorted({suspect.replica for check in found.violations for suspect in check.suspects})),
             consequence=config.consistency.on_violation,
         )
-        announce(event, f"run.{session.run.run_id}")
+        announce(event, config)
     return found
 
 

@@ -32,7 +32,7 @@ def check(config: EvaluationConfig, current: Rows, checkpoint: ResolvedCheckpoin
             features=found.drifted_features,
             broken_rules=found.broken_rules,
         )
-        announce(event, f"dataset.{found.dataset}")
+        announce(event, config)
     return found
 
 

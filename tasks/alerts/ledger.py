@@ -1,0 +1,55 @@
+"""What has been told already: one small file per cause in `{fileroot}/alerts/`, so that a cause is told once."""
+
+import logging
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from schemas.alerts import AlertRecord
+from schemas.events import Event
+
+logger = logging.getLogger(__name__)
+
+
+def enter_event(folder: Path, event: Event, *, silence: timedelta, now: datetime) -> AlertRecord | None:
+    """Enter an event into the ledger and return its record; None when its cause was entered before.
+
+    The record is silenced where another event of its kind and subject was told less than `silence` before `now`. Of two
+    processes that meet the same cause at once, one gets the record. A ledger that cannot be written silences nothing.
+    """
+    record = AlertRecord(
+        event=event.event,
+        event_id=str(event.event_id),
+        resource=event.resource,
+        subject=event.subject,
+        occurred_at=now,
+        message=event.message,
+        silenced=any(_silences(earlier, event, now - silence) for earlier in read_ledger(folder)) if silence else False,
+    )
+    path = folder / f"{record.event_id}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(record.model_dump_json())
+    except OSError as exc:
+        if path.exists():
+            return None
+        logger.warning("%s cannot be written (%s): this alert may be told again", folder, exc.strerror)
+    return record
+
+
+def read_ledger(folder: Path) -> list[AlertRecord]:
+    """Return what was entered, the oldest first; what a killed process left half-written is passed over."""
+    records: list[AlertRecord] = []
+    for path in folder.glob("*.json"):
+        try:
+            records.append(AlertRecord.model_validate_json(path.read_bytes()))
+        except (OSError, ValidationError):
+            continue
+    return sorted(records, key=lambda record: record.occurred_at)
+
+
+def _silences(earlier: AlertRecord, event: Event, since: datetime) -> bool:
+    is_alike = (earlier.event, earlier.subject) == (event.event, event.subject)
+    return is_alike and not earlier.silenced and earlier.occurred_at > since

@@ -1,0 +1,114 @@
+"""A cause is told once, by one process, and silence is kept about a subject, not about others."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from schemas.events import ConsistencyViolated, DriftDetected, EvaluationFailed, Event
+from tasks.alerts.ledger import enter_event, read_ledger
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NONE = timedelta(0)
+
+
+def failed(run_id: str = "r1", *, error: str = "WorkerError", dataset: str = "gsm8k") -> EvaluationFailed:
+    return EvaluationFailed(checkpoint="ckpt", global_step=3, message="no", run_id=run_id, dataset=dataset, error=error)
+
+
+def test_the_same_cause_is_entered_once_however_its_words_differ(tmp_path: Path) -> None:
+    first = enter_event(tmp_path, failed(), silence=NONE, now=NOW)
+    again = failed().model_copy(update={"message": "no, still"})
+    assert first is not None
+    assert not first.silenced
+    assert enter_event(tmp_path, again, silence=NONE, now=NOW + timedelta(days=30)) is None
+    assert read_ledger(tmp_path) == [first]
+
+
+@pytest.mark.parametrize("other", [failed("r2"), failed(error="EngineError")])
+def test_another_run_or_error_is_another_cause(tmp_path: Path, other: Event) -> None:
+    assert enter_event(tmp_path, failed(), silence=NONE, now=NOW)
+    assert enter_event(tmp_path, other, silence=NONE, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("other", "after", "silenced"),
+    [
+        (failed("r2"), timedelta(hours=5), True),
+        (failed("r2"), timedelta(hours=6), False),
+        (failed("r2", dataset="math"), timedelta(hours=1), False),
+        (
+            ConsistencyViolated(
+                checkpoint="c",
+                global_step=1,
+                message="",
+                run_id="r1",
+                dataset="gsm8k",
+                replicas=(0,),
+                consequence="warn",
+            ),
+            timedelta(hours=1),
+            False,
+        ),
+    ],
+)
+def test_silence_is_kept_for_its_time_about_kind_and_dataset(
+    tmp_path: Path, other: Event, after: timedelta, silenced: bool
+) -> None:
+    silence = timedelta(hours=6)
+    assert enter_event(tmp_path, failed(), silence=silence, now=NOW)
+    record = enter_event(tmp_path, other, silence=silence, now=NOW + after)
+    assert record is not None
+    assert record.silenced is silenced
+
+
+def test_a_silenced_alert_does_not_prolong_the_silence(tmp_path: Path) -> None:
+    silence = timedelta(hours=6)
+    records = [
+        enter_event(tmp_path, failed(f"r{n}"), silence=silence, now=NOW + n * timedelta(hours=4)) for n in range(4)
+    ]
+    assert [record and record.silenced for record in records] == [False, True, False, True]
+
+
+def test_of_threads_that_meet_one_cause_at_once_one_tells_it(tmp_path: Path) -> None:
+    start, records = threading.Barrier(8), []
+
+    def meet() -> None:
+        start.wait()
+        records.append(enter_event(tmp_path, failed(), silence=NONE, now=NOW))
+
+    threads = [threading.Thread(target=meet) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(record is not None for record in records) == 1
+
+
+def test_a_half_written_record_is_passed_over_and_its_cause_counts_as_told(tmp_path: Path) -> None:
+    (tmp_path / f"{failed().event_id}.json").write_text('{"event": "mile')
+    assert enter_event(tmp_path, failed(), silence=NONE, now=NOW) is None
+    assert read_ledger(tmp_path) == []
+
+
+def test_a_ledger_that_cannot_be_written_silences_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "alerts").write_text("a file")
+    assert enter_event(tmp_path / "alerts", failed(), silence=NONE, now=NOW)
+    assert "cannot be written" in caplog.text
+
+
+def test_the_id_of_a_drift_follows_the_versions_and_features_alone() -> None:
+    drift = DriftDetected(
+        checkpoint="a",
+        global_step=1,
+        message="x",
+        dataset="d",
+        reference_version="1",
+        current_version="2",
+        features=("length",),
+        broken_rules=(),
+    )
+    same = drift.model_copy(update={"checkpoint": "b", "global_step": 2, "message": "y", "since": "z"})
+    assert same.event_id == drift.event_id
+    assert drift.model_copy(update={"current_version": "3"}).event_id != drift.event_id
