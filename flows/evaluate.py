@@ -40,13 +40,19 @@ T = TypeVar("T")
 
 
 @flow(name="evaluate", description="Evaluate one checkpoint on one dataset")
-def evaluate(config: EvaluationConfig) -> RunSummary:
+def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> RunSummary:
     """Evaluate `config.actor.path` on `config.valid_dataset` and publish samples and metrics.
+
+    Args:
+        config: What is evaluated, on what, how and where.
+        checkpoint_path: Folder to evaluate in place of `actor.path`, such as that of a checkpoint that has landed.
 
     Raises:
         UserInputError: the input is wrong; nothing was launched.
         MilepostError: the run failed; the same call resumes it.
     """
+    if checkpoint_path:
+        config = config.model_copy(update={"actor": config.actor.model_copy(update={"path": checkpoint_path})})
     check_launchable(config)
     open_store(config.cluster.fileroot).check_writable()
     checkpoint = resolve_checkpoint_task(config)
