@@ -29,6 +29,8 @@ class Event(Model, ABC):
 
     event: ClassVar[str]
     """Name of the event."""
+    title: ClassVar[str]
+    """What it is called in the subject of a message."""
 
     checkpoint: str
     """The checkpoint, as the user named it; the folder of one that landed."""
@@ -66,6 +68,7 @@ class CheckpointLanded(Event):
     """A checkpoint is complete and can be evaluated."""
 
     event: ClassVar[str] = "milepost.checkpoint.landed"
+    title: ClassVar[str] = "Checkpoint landed"
 
     weight_digest: str | None
     """Digest of the weights; None where they were not read, as in a trainer's own announcement."""
@@ -74,8 +77,9 @@ class CheckpointLanded(Event):
 
     @property
     def resource(self) -> str:
-        """The checkpoint."""
-        return f"checkpoint.{self.weight_digest or self.checkpoint}"
+        """The checkpoint; `watched-checkpoint` where the watcher evaluates it, so that no deployment does so as well."""
+        kind = "watched-checkpoint" if self.announced_by == "watcher" else "checkpoint"
+        return f"{kind}.{self.weight_digest or self.checkpoint}"
 
     @property
     def cause(self) -> tuple[str, ...]:
@@ -92,6 +96,7 @@ class DriftDetected(Event):
     """What is asked now differs from the reference, or breaks the data contract."""
 
     event: ClassVar[str] = "milepost.drift.detected"
+    title: ClassVar[str] = "Drift of the validation set"
 
     dataset: str
     """Name of the dataset."""
@@ -149,6 +154,7 @@ class EvaluationCompleted(RunEvent):
     """A run is published."""
 
     event: ClassVar[str] = "milepost.evaluation.completed"
+    title: ClassVar[str] = "Evaluation completed"
 
     accuracy: float | None
     """Accuracy over the whole dataset; None when undefined."""
@@ -164,6 +170,7 @@ class EvaluationFailed(RunEvent):
     """A run ended without metrics; the same command resumes it."""
 
     event: ClassVar[str] = "milepost.evaluation.failed"
+    title: ClassVar[str] = "Evaluation failed"
 
     error: str
     """Class of the error."""
@@ -178,6 +185,7 @@ class ConsistencyViolated(RunEvent):
     """Replicas that should agree do not."""
 
     event: ClassVar[str] = "milepost.consistency.violated"
+    title: ClassVar[str] = "Replicas disagree"
 
     replicas: tuple[int, ...]
     """Those that differ from the others."""
@@ -194,6 +202,7 @@ class RegressionDetected(RunEvent):
     """A metric is significantly worse than that of an earlier checkpoint, by more than a threshold."""
 
     event: ClassVar[str] = "milepost.regression.detected"
+    title: ClassVar[str] = "Regression"
 
     metric: str
     """Name of the metric."""
@@ -232,6 +241,7 @@ class GenerationDegenerate(RunEvent):
     """The model does not answer as a working model does."""
 
     event: ClassVar[str] = "milepost.generation.degenerate"
+    title: ClassVar[str] = "Degenerate generation"
 
     share_stopped_by_length: float | None
     """Share of completions that were cut at the longest length; None when undefined."""

@@ -45,6 +45,7 @@ def announce(event: Event, config: EvaluationConfig) -> None:
         },
         payload=event.model_dump(mode="json")
         | {
+            "title": event.title,
             "experiment_name": config.experiment_name,
             "trial_name": config.trial_name,
             "run_page": (flow_run.ui_url or "") if flow_run.id else "",
