@@ -8,15 +8,17 @@ from typing import Final
 
 from infra.tokenizer.files import read_optional_json
 from schemas.errors import CheckpointError
+from schemas.training_position import TrainingPosition
 
 _NAMES: Final = (
-    re.compile(r"epoch\d+epochstep\d+globalstep(\d+)"),
-    re.compile(r"checkpoint[-_](\d+)"),
-    re.compile(r"global[-_]?step[-_=]?(\d+)"),
-    re.compile(r"(?:iter|step)[-_=]?(\d+)"),
+    re.compile(r"epoch(?P<epoch>\d{1,15})epochstep\d+globalstep(?P<step>\d{1,15})"),
+    re.compile(r"checkpoint[-_](?P<step>\d{1,15})"),
+    re.compile(r"(?:best_)?global[-_]?step[-_=]?(?P<step>\d{1,15})(?:_hf)?"),
+    re.compile(r"(?:iter|step|rollout)[-_=]?(?P<step>\d{1,15})"),
 )
-"""Folder names of AReaL, transformers/TRL, verl/DeepSpeed, and Megatron or hand-written loops."""
-_EPOCH: Final = re.compile(r"epoch(\d+)epochstep\d+globalstep\d+")
+"""Folder names of AReaL, transformers/TRL, verl/DeepSpeed/OpenRLHF, and Megatron, slime or hand-written loops."""
+_NUMBER: Final = re.compile(r"\d{1,15}")
+"""A name that is a number, as slime's usually is: believed of the folder itself, not of those above it."""
 
 _NUM_PARENTS: Final = 3
 """Trainers nest the weights, as in global_step_120/actor/huggingface."""
@@ -27,7 +29,7 @@ def find_global_step(folder: Path) -> int | None:
 
     A link such as `latest` is looked at under both of its names.
     """
-    named = next((step for name in _names(folder) if (step := _step_in(name)) is not None), None)
+    named = named_position(folder).global_step
     if named is not None:
         return named
     state = _state(folder).get("global_step")
@@ -36,13 +38,24 @@ def find_global_step(folder: Path) -> int | None:
 
 def find_epoch(folder: Path) -> int | None:
     """Return the epoch, from 0, that a folder name of AReaL's or trainer_state.json tells, else None."""
-    named = next((match for name in _names(folder) if (match := _EPOCH.fullmatch(name)) is not None), None)
+    named = named_position(folder).epoch
     if named is not None:
-        return int(named[1])
+        return named
     state = _state(folder).get("epoch")
     if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
         return None
     return int(state) if state >= 0 else None
+
+
+def named_position(folder: Path) -> TrainingPosition:
+    """Return what the names of the folder and of those above it tell; opens no file."""
+    for name in _names(folder):
+        for match in (pattern.fullmatch(name) for pattern in _NAMES):
+            if match is not None:
+                epoch = match.groupdict().get("epoch")
+                return TrainingPosition(global_step=int(match["step"]), epoch=None if epoch is None else int(epoch))
+    number = _NUMBER.fullmatch(folder.name)
+    return TrainingPosition(global_step=None if number is None else int(number[0]))
 
 
 def _names(folder: Path) -> Iterator[str]:
@@ -56,11 +69,3 @@ def _state(folder: Path) -> Mapping[str, object]:
         return read_optional_json(folder / "trainer_state.json")
     except CheckpointError:
         return {}  # the position is a label: an unreadable state says nothing about the weights
-
-
-def _step_in(name: str) -> int | None:
-    for pattern in _NAMES:
-        match = pattern.fullmatch(name)
-        if match is not None:
-            return int(match.group(1))
-    return None

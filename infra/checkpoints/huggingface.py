@@ -1,7 +1,7 @@
 """The layout of Hugging Face's `save_pretrained`: config.json, safetensors shards with an index, tokenizer files."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
@@ -57,13 +57,6 @@ class _Findings:
         if self.needs_conversion:
             return "needs_conversion"
         return "incomplete" if self.problems else "complete"
-
-
-def recognises(names: Sequence[str]) -> bool:
-    """Tell whether a folder with these names is meant to be a Hugging Face checkpoint or adapter."""
-    return any(
-        name in ("config.json", "adapter_config.json") or name.endswith(".safetensors") for name in names
-    ) or any(name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json")) for name in names)
 
 
 def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:

@@ -1,31 +1,18 @@
 """inspect_checkpoint: which trainer's layout a folder has and whether it can be evaluated, by metadata alone.
 
-Owns the registry of layouts; each layout is one file beside this one. Reads names, sizes, JSON files and safetensors
-headers, never a weight, so that a folder of any size takes milliseconds.
+Reads names, sizes, JSON files and safetensors headers, never a weight, so that a folder of any size takes milliseconds.
+Where a trainer puts its weights is in `layouts/`, what makes a model folder whole in `huggingface.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from infra.checkpoints import huggingface
-from infra.checkpoints.global_step import find_global_step
+from infra.checkpoints.global_step import find_epoch, find_global_step
+from infra.checkpoints.layouts.registry import LAYOUTS, Recognised, is_unfinished, recognise
 from infra.checkpoints.options import InspectionOptions
 from schemas.checkpoint import CheckpointReport
-
-
-class Layout(NamedTuple):
-    """One way in which trainers lay out a checkpoint."""
-
-    name: str
-    recognises: Callable[[Sequence[str]], bool]
-    """From the names in the folder alone."""
-    inspect: Callable[[Path, InspectionOptions], CheckpointReport]
-    """Reads the folder; may raise OSError when files vanish."""
-
-
-LAYOUTS: Final = (Layout("huggingface", huggingface.recognises, huggingface.inspect),)
-"""Every layout that is known, the more specific first."""
 
 _MAX_NAMES: Final = 5
 
@@ -36,7 +23,8 @@ def inspect_checkpoint(
     """Return what a checkpoint folder holds and each reason why it cannot be evaluated; never raises for its content.
 
     `tokenizer_folder` is where tokenizer and chat template are, when not in the checkpoint. `allow_pickle_weights`
-    accepts .bin weights, which can run code when they are loaded.
+    accepts .bin weights, which can run code when they are loaded. The report's `path` is where the weights are, which
+    for some trainers is below the folder of the save.
     """
     folder = Path(path)
     options = InspectionOptions(tokenizer_folder=tokenizer_folder, allow_pickle_weights=allow_pickle_weights)
@@ -46,9 +34,9 @@ def inspect_checkpoint(
         if not folder.is_dir():
             return _refuse(folder, f"{folder}: this is a file; name the folder that holds config.json and the weights")
         names = sorted(entry.name for entry in folder.iterdir())
-        for layout in LAYOUTS:
-            if layout.recognises(names):
-                return layout.inspect(folder, options)
+        recognised = recognise(folder, frozenset(names))
+        if recognised is not None:
+            return _inspect(folder, recognised, options)
     except OSError as exc:
         advice = (
             "check the permissions of the folder and its files"
@@ -58,6 +46,33 @@ def inspect_checkpoint(
         problem = f"{folder}: cannot be read ({exc.strerror}: {exc.filename}); {advice}"
         return CheckpointReport(path=folder, status="incomplete", layout="", global_step=None, problems=(problem,))
     return _refuse(folder, _describe_unknown(folder, names))
+
+
+def _inspect(folder: Path, recognised: Recognised, options: InspectionOptions) -> CheckpointReport:
+    layout, contents = recognised
+    if contents.model is not None:
+        report = huggingface.inspect(contents.model, options)
+        if is_unfinished(folder.name):
+            problem = f"{folder.name}: its trainer has not finished it: it renames the folder when it has"
+            report = report.model_copy(update={"status": "incomplete", "problems": (problem, *report.problems)})
+        # the weights may be further down than a step is looked for
+        step = find_global_step(folder) if report.global_step is None else report.global_step
+        return report.model_copy(update={"layout": layout.name, "global_step": step})
+    if contents.conversion is not None:
+        problem = (
+            f"{folder}: holds the sharded dump of a trainer, which no engine loads; convert it where the trainer is "
+            f"installed and evaluate what it makes:\n    {contents.conversion}"
+        )
+    else:
+        problem = f"{folder}: holds no whole weights; wait until they are written, or name the folder that holds them"
+    return CheckpointReport(
+        path=folder,
+        status="incomplete" if contents.conversion is None else "needs_conversion",
+        layout=layout.name,
+        global_step=find_global_step(folder),
+        epoch=find_epoch(folder),
+        problems=(problem,),
+    )
 
 
 def _refuse(folder: Path, problem: str) -> CheckpointReport:
@@ -72,5 +87,6 @@ def _describe_unknown(folder: Path, names: Sequence[str]) -> str:
     if inner:
         listed = ", ".join(inner[-_MAX_NAMES:])
         return f"{folder}: holds checkpoint folders ({listed}) and is none itself; name one of them"
+    known = ", ".join(layout.name for layout in LAYOUTS)
     listed = ", ".join(names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
-    return f"{folder}: no config.json and no weights (found: {listed}); layouts known: huggingface"
+    return f"{folder}: no config.json and no weights (found: {listed}); layouts known: {known}"
