@@ -60,7 +60,7 @@ class RunOwnership:
         folder = run_folder / "owners"
         try:
             folder.mkdir(exist_ok=True)
-            last = max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
+            last = _last_number(folder)
             if last and _is_owned(folder, last, silence_s):
                 return None
             return cls(folder, last + 1) if _claim(folder, last + 1) else None
@@ -103,6 +103,22 @@ class RunOwnership:
         # in place: opening a file asks a network file system anew, a name that is replaced may come from a cache
         self._beats += 1
         self.beat_path.write_text(f"{self._beats}\n", "ascii")
+
+
+def is_abandoned(run_folder: Path) -> bool:
+    """Whether an owner has let go or is known to be dead, by a glance; one out of sight counts as alive."""
+    folder = run_folder / "owners"
+    try:
+        last = _last_number(folder)
+        if not last or _over_path(folder, last).exists():
+            return last > 0
+        return is_alive(ProcessIdentity.model_validate_json(_owner_path(folder, last).read_bytes())) is False
+    except (OSError, ValidationError):
+        return False
+
+
+def _last_number(folder: Path) -> int:
+    return max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
 
 
 def _is_owned(folder: Path, number: int, silence_s: float) -> bool:

@@ -9,6 +9,7 @@ Owns the files and that each appears whole; must not know how items are chosen. 
 then the pointer is replaced: whoever is killed in between leaves the old version current and the new one unused.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -24,7 +25,7 @@ from pydantic import ValidationError
 from infra.atomic import sync_folder, write_table_atomically, write_text_atomically
 from infra.datasets.digests import dataset_version
 from infra.datasets.item_file import read_items, to_table
-from infra.staging import NO_LOCKS, remove_abandoned, staging_folder
+from infra.staging import remove_abandoned, staging_folder
 from schemas.base import Model
 from schemas.dataset import EvalItem
 from schemas.errors import DatasetError, StoreError
@@ -36,6 +37,8 @@ MANIFEST: Final = "manifest.json"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_NAME: Final = 80
 _VERSION: Final = re.compile(r"v([1-9][0-9]{0,8})-[0-9a-f]{12}")
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+"""What flock says on a file system without locks."""
 _SHOWN_DIGITS: Final = 12
 """Hex digits of the content digest in a version's name: no two versions of a dataset share 48 bits by chance."""
 
@@ -241,7 +244,7 @@ class VersionStore:
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 except OSError as exc:
-                    if exc.errno not in NO_LOCKS:
+                    if exc.errno not in _NO_LOCKS:
                         raise
                 remove_abandoned(self._staging)
                 yield

@@ -1,13 +1,12 @@
 """Pins: hard links that keep a checkpoint's weights under an evaluation while the trainer rotates its folders.
 
-A pin is {pin_root}/{digest of the source path}-{unique}/ with the model's folder inside, the record pin.json and the
-file `lock`, which its owner holds locked for as long as it lives: a pin whose lock is free was left by a killed run.
+A pin is {pin_root}/{digest of the source path}-{unique}/ with the model's folder inside, the record pin.json and its
+owner (infra/run_ownership.py): a pin whose owner is dead was left by a killed run.
 A hard link keeps the bytes of a removed or replaced file; it does not keep those of a file rewritten in place, which is
 what `verify_pin` finds. Small files are copied, so that even a rewrite in place does not reach them.
 """
 
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -16,10 +15,11 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from infra.atomic import write_text_atomically
 from infra.checkpoints.digests import FileMark, mark_file
+from infra.run_ownership import RunOwnership, is_abandoned
 from infra.tokenizer.files import TOKENIZER_FILES
 from schemas.base import Model
 from schemas.checkpoint import CheckpointReport
@@ -35,11 +35,6 @@ _COMPANION_SUFFIXES: Final = frozenset({".json", ".jinja", ".txt", ".model", ".t
 """What an engine may read beside weights; optimizer states are left to the trainer's rotation."""
 
 _RECORD: Final = "pin.json"
-_LOCK: Final = "lock"
-
-_held_locks: dict[Path, int] = {}
-"""Descriptors of the locks that this process holds, by pin folder. A POSIX lock is lost with the first descriptor of
-its file that closes, so a lock file is opened once and kept here."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,47 +62,79 @@ class Pin:
     """Why they do not; None when they do."""
     marks: dict[Path, FileMark]
     """Every weight file with its size and times."""
+    ownership: RunOwnership
+    """What tells other runs that this one needs it."""
 
 
-def pin_checkpoint(report: CheckpointReport, pin_root: Path, *, tokenizer_folder: Path | None = None) -> Pin:
+class LeftoverPin(NamedTuple):
+    """A pin that a killed run left, owned now by this process."""
+
+    folder: Path
+    """The model's folder in it."""
+    ownership: RunOwnership
+
+
+def pin_checkpoint(
+    report: CheckpointReport, pin_root: Path, *, source: Path | None = None, tokenizer_folder: Path | None = None
+) -> Pin:
     """Link the checkpoint's weights, and copy its small files, into a folder of its own under `pin_root`.
 
     Where hard links cannot be made (another file system, or not allowed) the weights are symbolic links, which protect
     nothing: the result says so, and `verify_pin` finds a removal. A copy of the weights would take too long. Tokenizer
     and chat template are those of `tokenizer_folder` where one is given, so that an engine finds them with the weights.
+    `source` is the folder that the user named, where the weights are further down.
 
     Raises:
         CheckpointError: a file vanished while it was being pinned.
         StoreError: `pin_root` cannot be written.
     """
-    source = report.path.absolute()
-    place = _make_place(pin_root.absolute(), source)
+    source = (source or report.path).absolute()
+    place, ownership = _make_place(pin_root.absolute(), source)
     folder = place / (source.name or "checkpoint")
     try:
-        folder.mkdir()
-        _copy_companions(report, folder, tokenizer_folder)
-        reason = _link_weights(report, folder)
-        pin = Pin(folder=folder, source=source, pinned=reason is None, reason=reason, marks=_marks(report, folder))
+        reason = link_checkpoint(report, folder, tokenizer_folder=tokenizer_folder)
+        pin = Pin(
+            folder=folder,
+            source=source,
+            pinned=reason is None,
+            reason=reason,
+            marks=_marks(report, folder),
+            ownership=ownership,
+        )
         if pin.pinned:
             # Last: a pin with a record is whole.
             record = PinRecord(source=source, folder=folder.name)
             write_text_atomically(place / _RECORD, record.model_dump_json())
     except FileNotFoundError as exc:
-        _remove(place)
+        _remove(place, ownership)
         raise CheckpointError(
             f"{source}: {exc.filename} vanished while it was being pinned; the trainer removed or replaced it: name a "
             f"checkpoint that is kept, or try again"
         ) from exc
     except OSError as exc:
-        _remove(place)
+        _remove(place, ownership)
         raise StoreError(
             f"{pin_root}: cannot hold a pin of {source} ({exc.strerror or exc}); free space there, make it writable or "
             f"point cluster.fileroot elsewhere"
         ) from exc
     except BaseException:
-        _remove(place)
+        _remove(place, ownership)
         raise
     return pin
+
+
+def link_checkpoint(report: CheckpointReport, folder: Path, *, tokenizer_folder: Path | None = None) -> str | None:
+    """Make `folder` hold the checkpoint's weights as links and its small files as copies.
+
+    Returns why the weights do not outlive the trainer's rotation; None when they do.
+
+    Raises:
+        FileNotFoundError: a file vanished meanwhile.
+        OSError: `folder` is there already, or cannot be written.
+    """
+    folder.mkdir(parents=True)
+    _copy_companions(report, folder, tokenizer_folder)
+    return _link_weights(report, folder)
 
 
 def verify_pin(pin: Pin) -> None:
@@ -134,74 +161,72 @@ def verify_pin(pin: Pin) -> None:
 
 def release_pin(pin: Pin) -> None:
     """Remove the pin's folder; the checkpoint itself is never touched. Releasing twice is harmless."""
-    _remove(pin.folder.parent)
+    _remove(pin.folder.parent, pin.ownership)
 
 
 def release_leftover_pins(pin_root: Path, source: Path, *, now_s: float | None = None) -> int:
     """Remove the pins that killed runs left of `source`, and those of any source older than a week.
 
-    Pins of runs that live, on this machine or on another that shares the file system, are locked and stay. Returns the
-    number removed.
+    Pins of runs that live, on this machine or on another that shares the file system, stay. Returns the number removed.
     """
     own = source_digest(source.absolute())
     num_removed = 0
     for place in _pin_folders(pin_root):
-        is_own = place.name.startswith(f"{own}-")
-        try:
-            age_s = (time.time() if now_s is None else now_s) - place.stat().st_mtime
-        except OSError:
-            continue  # another run released it first
-        if (is_own or age_s > LEFTOVER_LIFE_S) and _lock(place):
+        is_left = place.name.startswith(f"{own}-") and is_abandoned(place)
+        if is_left or _silence_s(place, time.time() if now_s is None else now_s) > LEFTOVER_LIFE_S:
             _log.info("released the pin %s, left by a run that was killed", place)
-            _remove(place)
+            shutil.rmtree(place, ignore_errors=True)
             num_removed += 1
     return num_removed
 
 
-def adopt_leftover_pin(pin_root: Path, source: Path) -> Path | None:
-    """Take over a pin that a killed run left of `source`, and return the model's folder in it; None when there is none.
+def adopt_leftover_pin(pin_root: Path, source: Path) -> LeftoverPin | None:
+    """Take over a pin that a killed run left of `source`; None when there is none.
 
-    It lets a run resume whose checkpoint the trainer has removed meanwhile.
+    It lets a run resume whose checkpoint the trainer has removed meanwhile. Waits a minute for a sign of life where the
+    killed run was on another machine.
     """
     own = source_digest(source.absolute())
     for place in reversed(_pin_folders(pin_root)):
-        if not place.name.startswith(f"{own}-") or not _lock(place):
+        if not place.name.startswith(f"{own}-") or not (place / _RECORD).is_file():
+            continue  # killed before the record was written: nothing in it is known to be whole
+        ownership = RunOwnership.acquire(place)
+        if ownership is None:
             continue
         try:
             record = PinRecord.model_validate_json((place / _RECORD).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            _remove(place)  # killed before the record was written: nothing in it is known to be whole
+            _remove(place, ownership)  # another run released it, or it was edited
             continue
-        return place / record.folder
+        return LeftoverPin(place / record.folder, ownership)
     return None
 
 
-def adopted_pin(report: CheckpointReport, source: Path) -> Pin:
+def adopted_pin(report: CheckpointReport, source: Path, ownership: RunOwnership) -> Pin:
     """Return the pin of a folder that `adopt_leftover_pin` took over, `report` being its inspection."""
     return Pin(
-        folder=report.path, source=source.absolute(), pinned=True, reason=None, marks=_marks(report, report.path)
+        folder=report.path,
+        source=source.absolute(),
+        pinned=True,
+        reason=None,
+        marks=_marks(report, report.path),
+        ownership=ownership,
     )
 
 
-def _make_place(pin_root: Path, source: Path) -> Path:
-    """Return a new pin folder that this process owns, empty but for its lock.
-
-    It gets its name once it is locked: before that another run would take it for a leftover.
-    """
-    unique = secrets.token_hex(4)
-    unnamed = pin_root / f".new-{unique}"
-    place = pin_root / f"{source_digest(source)}-{unique}"
+def _make_place(pin_root: Path, source: Path) -> tuple[Path, RunOwnership]:
+    """Return a new pin folder that this process owns. Until it has an owner, others leave it alone."""
+    place = pin_root / f"{source_digest(source)}-{secrets.token_hex(4)}"
     try:
-        unnamed.mkdir(parents=True)
-        _lock(unnamed)
-        unnamed.rename(place)
+        place.mkdir(parents=True)
     except OSError as exc:
-        _remove(unnamed)
         raise StoreError(
             f"{pin_root}: cannot be written ({exc.strerror}); make it writable or point cluster.fileroot elsewhere"
         ) from exc
-    _held_locks[place] = _held_locks.pop(unnamed)
-    return place
+    ownership = RunOwnership.acquire(place)
+    if ownership is None:
+        raise StoreError(f"{place}: another process has taken this new folder; evaluate again")
+    return place, ownership
 
 
 def _copy_companions(report: CheckpointReport, folder: Path, tokenizer_folder: Path | None) -> None:
@@ -261,25 +286,14 @@ def source_digest(source: Path) -> str:
     return hashlib.sha256(os.fsencode(source)).hexdigest()[:16]
 
 
-def _lock(place: Path) -> bool:
-    """Become the owner of a pin; False while this or another process is."""
-    if place in _held_locks:
-        return False
+def _silence_s(place: Path, now_s: float) -> float:
+    """Return the seconds since its owner's last sign of life; 0 when it has just been released."""
     try:
-        descriptor = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        return now_s - max(path.stat().st_mtime for path in (place, *(place / "owners").glob("*.beat")))
     except OSError:
-        return False  # released by another run, or not ours to touch
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return False  # its owner lives, or the file system has no locks: then nothing is ever taken for a leftover
-    _held_locks[place] = descriptor
-    return True
+        return 0.0
 
 
-def _remove(place: Path) -> None:
+def _remove(place: Path, ownership: RunOwnership) -> None:
+    ownership.release()  # first: its beat would come back into the folder that is being removed
     shutil.rmtree(place, ignore_errors=True)
-    descriptor = _held_locks.pop(place, None)
-    if descriptor is not None:
-        os.close(descriptor)

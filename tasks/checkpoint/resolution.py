@@ -61,13 +61,13 @@ def resolve_checkpoint(
     tokenizer_folder = _find_tokenizer(tokenizer_path) if tokenizer_path else None
     source = _find_source(name, pin_root, allow_pickle_weights=allow_pickle_weights)
     leftover = None if _exists(source) else adopt_leftover_pin(pin_root, source)
-    found = leftover or source
+    found = leftover.folder if leftover else source
     report = _inspect_complete(found, tokenizer_folder, allow_pickle_weights)
     if leftover is None:
         release_leftover_pins(pin_root, source)
-        pin = pin_checkpoint(report, pin_root, tokenizer_folder=tokenizer_folder)
+        pin = pin_checkpoint(report, pin_root, source=source, tokenizer_folder=tokenizer_folder)
     else:
-        pin = adopted_pin(report, source)
+        pin = adopted_pin(report, source, leftover.ownership)
     try:
         # Again: what was inspected may have been replaced before it was linked, what is pinned stays.
         pinned = _inspect_complete(pin.folder, None, allow_pickle_weights)

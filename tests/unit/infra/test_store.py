@@ -228,7 +228,7 @@ def test_what_a_killed_publisher_left_is_removed_and_a_living_one_is_let_be(tmp_
     assert remove_abandoned(parent) == 0
 
 
-def test_a_folder_without_a_lock_goes_by_age(tmp_path: Path) -> None:
+def test_a_folder_without_an_owner_goes_by_age(tmp_path: Path) -> None:
     (tmp_path / "strange").mkdir()
     assert remove_abandoned(tmp_path) == 0
     assert remove_abandoned(tmp_path, now=time.time() + 8 * 24 * 3600) == 1

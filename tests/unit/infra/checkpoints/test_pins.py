@@ -13,6 +13,7 @@ from infra.checkpoints.pins import (
     LEFTOVER_LIFE_S,
     Pin,
     adopt_leftover_pin,
+    adopted_pin,
     pin_checkpoint,
     release_leftover_pins,
     release_pin,
@@ -184,8 +185,12 @@ def test_a_leftover_is_adopted_once_and_only_when_whole(tmp_path: Path) -> None:
     half = _killed_pin(folder, root)
     (half.parent / "pin.json").unlink()
     assert adopt_leftover_pin(root, folder) is None
-    assert not half.exists()
+    assert release_leftover_pins(root, folder) == 1
     whole = _killed_pin(folder, root)
-    assert adopt_leftover_pin(root, folder) == whole
+    adopted = adopt_leftover_pin(root, folder)
+    assert adopted is not None
+    assert adopted.folder == whole
     assert adopt_leftover_pin(root, folder) is None
-    shutil.rmtree(root)
+    assert release_leftover_pins(root, folder) == 0
+    release_pin(adopted_pin(inspect_checkpoint(adopted.folder), folder, adopted.ownership))
+    assert list(root.iterdir()) == []
