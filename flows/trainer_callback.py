@@ -1,0 +1,70 @@
+"""`MilepostCallback` for transformers' Trainer and every trainer made from it, TRL's among them.
+
+Imported by training code alone, beside transformers: the one module outside the engines' adapters that needs it.
+"""
+
+# ruff: noqa: ARG002 - a hook gets all arguments by name
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformers import TrainerCallback
+
+from flows.evaluator import EvaluatorSettings
+from infra.announcer import CheckpointAnnouncer
+from infra.frequency import Schedule
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+
+class MilepostCallback(TrainerCallback):
+    """Announces every checkpoint that the trainer saves; `milepost watch CONFIG OUTPUT_DIR` evaluates it elsewhere.
+
+    Nothing of it makes training wait, and nothing that fails reaches training.
+    """
+
+    def __init__(self, config: EvaluatorSettings | None = None) -> None:
+        """Say when there are to be checkpoints.
+
+        Args:
+            config: A checkpoint is also saved whenever an evaluation falls due; with `save_strategy="no"` only then.
+                None: the trainer saves when its own arguments say.
+
+        Raises:
+            ConfigError: a frequency that is not positive.
+        """
+        self._schedule = None if config is None else Schedule(config, is_due_at_first=config.eval_before_train)
+        self._announcer: CheckpointAnnouncer | None = None
+        self._saved_step: int | None = None
+
+    def on_train_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object
+    ) -> None:
+        """Learn where checkpoints are saved."""
+        self._announcer = CheckpointAnnouncer(str(args.output_dir))
+
+    def on_step_end(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object
+    ) -> None:
+        """Have a checkpoint saved when one is due after this step."""
+        self._save_if_due(state, control, epochs=0, steps=1)
+
+    def on_epoch_end(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object
+    ) -> None:
+        """Have a checkpoint saved when one is due after this epoch."""
+        self._save_if_due(state, control, epochs=1, steps=0)
+
+    def on_save(self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object) -> None:
+        """Announce the checkpoint that has just been saved."""
+        self._saved_step = state.global_step
+        if self._announcer is not None:
+            folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            self._announcer.announce(folder, global_step=state.global_step)
+
+    def _save_if_due(self, state: "TrainerState", control: "TrainerControl", *, epochs: int, steps: int) -> None:
+        is_due = self._schedule is not None and self._schedule.is_due(epochs=epochs, steps=steps)
+        # an epoch ends with a step, which may have been saved just before
+        if is_due and state.global_step != self._saved_step:
+            control.should_save = True

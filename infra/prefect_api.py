@@ -1,0 +1,58 @@
+"""Events for a Prefect server over HTTP, from where Prefect is not installed, such as a training environment.
+
+Owns the request; must not decide what is said. The standard library is all it needs.
+"""
+
+import json
+import os
+import urllib.request
+import uuid
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+_TIMEOUT_S: Final = 5.0
+"""Longest wait for a server that answers nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefectApi:
+    """A server and what it asks of a client."""
+
+    url: str
+    """Such as http://127.0.0.1:4200/api."""
+    authorization: str | None
+    """Value of that header; None where none is asked for."""
+
+
+def find_api() -> PrefectApi | None:
+    """Return the server that the environment names, in Prefect's own variables; None without one."""
+    url = os.environ.get("PREFECT_API_URL", "").rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        return None
+    key, login = os.environ.get("PREFECT_API_KEY"), os.environ.get("PREFECT_API_AUTH_STRING")
+    basic = f"Basic {b64encode(login.encode()).decode()}" if login else None
+    return PrefectApi(url=url, authorization=f"Bearer {key}" if key else basic)
+
+
+def post_event(api: PrefectApi, name: str, *, resource: str, payload: Mapping[str, object]) -> None:
+    """Emit one event.
+
+    Raises:
+        OSError: no answer within seconds, or one that refuses.
+    """
+    event = {
+        "id": str(uuid.uuid4()),
+        "occurred": datetime.now(UTC).isoformat(),
+        "event": name,
+        "resource": {"prefect.resource.id": resource},
+        "payload": payload,
+    }
+    headers = {"Content-Type": "application/json"}
+    if api.authorization is not None:
+        headers["Authorization"] = api.authorization
+    request = urllib.request.Request(f"{api.url}/events", json.dumps([event]).encode(), headers)  # noqa: S310 - http(s)
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S):  # noqa: S310 - http(s), checked in find_api
+        pass
