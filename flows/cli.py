@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from flows.cluster_commands import devcluster
-from flows.command_line import DEFAULT_FILEROOT, AsJson, ConfigPath, Fileroot, Overrides, errors_shown, show
+from flows.command_line import (
+    DEFAULT_FILEROOT,
+    AsJson,
+    ConfigPath,
+    Fileroot,
+    Overrides,
+    errors_shown,
+    set_prefect_defaults,
+    show,
+)
 from flows.dataset_commands import dataset
 from flows.log_commands import logs
+from flows.server_commands import deploy, server
 from schemas.errors import ConfigError, MilepostError
 from schemas.gates import GATE_FAILED, GATES
 
@@ -36,15 +46,8 @@ app = typer.Typer(
 app.add_typer(devcluster)
 app.add_typer(dataset)
 app.command()(logs)
-
-_PREFECT_DEFAULTS: Final = {
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "DO_NOT_TRACK": "1",
-    # The command prints its own lines; Prefect's, tracebacks included, go to its API and are shown in its UI.
-    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
-    "PREFECT_LOGGING_EXTRA_LOGGERS": "flows,tasks,infra",
-}
-"""Set before Prefect is imported, where the user has not set them."""
+app.command()(deploy)
+app.command()(server)
 
 _END_S: Final = 30.0
 """Seconds that Prefect has to send its last records after a run that ended by itself."""
@@ -181,8 +184,7 @@ def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":
 @contextmanager
 def _prefect_api() -> Generator[Callable[[], None]]:
     """Have a Prefect API while the block runs; call what is yielded before it is needed."""
-    for name, value in _PREFECT_DEFAULTS.items():
-        os.environ.setdefault(name, value)
+    set_prefect_defaults()
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 

@@ -1,6 +1,7 @@
 """What the commands share: how errors are shown, options that mean the same everywhere."""
 
 import json
+import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,20 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help
 Fileroot = Annotated[Path, typer.Option(help="cluster.fileroot of the configuration")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
 DEFAULT_FILEROOT: Final = Path("milepost-out")
+
+_PREFECT_DEFAULTS: Final = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    # The command prints its own lines; Prefect's, tracebacks included, go to its API and are shown in its UI.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "flows,tasks,infra",
+}
+
+
+def set_prefect_defaults() -> None:
+    """Set what the user has not set of Prefect's environment variables; call it before Prefect is imported."""
+    for name, value in _PREFECT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
 
 
 @contextmanager

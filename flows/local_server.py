@@ -1,4 +1,4 @@
-"""A Prefect server for one command, where the user has none: it starts beside the command and ends with it.
+"""A Prefect server for one command: it starts beside the command and ends with it.
 
 Prefect can start one itself, but that one shares the terminal's Ctrl-C, so that the command can no longer report how it
 ended, and it stays behind when the command is killed. This one has a session of its own and ends when the pipe to the
@@ -16,10 +16,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO, Final, Self
 
 from schemas.errors import SetupError
@@ -30,20 +31,37 @@ _START_TIMEOUT_S: Final = 180.0
 _STOP_TIMEOUT_S: Final = 5.0
 _POLL_S: Final = 0.1
 _LOG_TAIL_BYTES: Final = 2_000
-_ENVIRONMENT: Final = {
+HIDDEN: Final = {
     "PREFECT_UI_ENABLED": "0",
     # as Prefect marks a server of its own: no telemetry, no second instance of the application
     "PREFECT__SERVER_EPHEMERAL": "1",
     "PREFECT__SERVER_FINAL": "1",
 }
+"""Settings of a server that nobody but its command knows: no UI, no schedules."""
 
 
 class LocalServer:
-    """A server on a free port of the loopback address. Entering starts it, `wait_ready` says where it is."""
+    """A server on the loopback address. Entering starts it, `wait_ready` says where it is."""
 
-    def __init__(self, home: Path, *, timeout_s: float = _START_TIMEOUT_S) -> None:
-        """`home`: Prefect's folder, where its database is; `timeout_s`: longest time from start to the first answer."""
+    def __init__(
+        self,
+        home: Path,
+        *,
+        port: int = 0,
+        settings: Mapping[str, str] = MappingProxyType(HIDDEN),
+        timeout_s: float = _START_TIMEOUT_S,
+    ) -> None:
+        """Take what the server needs.
+
+        Args:
+            home: Prefect's folder, where its database is.
+            port: 0 for a free one.
+            settings: Prefect's settings, as environment variables.
+            timeout_s: Longest time from start to the first answer.
+        """
         self._home = home
+        self._port = port
+        self._settings = dict(settings)
         self._timeout_s = timeout_s
         self._lock = ExitStack()
         self._log: IO[bytes] | None = None
@@ -60,8 +78,8 @@ class LocalServer:
         self._started = time.monotonic()
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "flows.local_server"],
-            env=os.environ | _ENVIRONMENT,
+            [sys.executable, "-m", "flows.local_server", str(self._port)],
+            env=os.environ | self._settings,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -100,14 +118,22 @@ class LocalServer:
         port = process.stdout.readline().decode("ascii", "replace").strip()
         url = f"http://{_HOST}:{port}/api"
         while True:
-            if not port or process.poll() is not None:
-                raise self._failure(f"ended with exit code {process.wait()}")
+            self.check()
             if _answers(f"{url}/health"):
                 self._lock.close()
                 return url
             if time.monotonic() - self._started > self._timeout_s:
                 raise self._failure(f"gave no answer within {self._timeout_s:g} s")
             time.sleep(_POLL_S)
+
+    def check(self) -> None:
+        """Return if its process runs.
+
+        Raises:
+            SetupError: it has ended, with what it said.
+        """
+        if self._process is not None and self._process.poll() is not None:
+            raise self._failure(f"ended with exit code {self._process.returncode}")
 
     def _take_lock(self) -> None:
         """Wait for other starting servers: two that make the tables of one new database at once both fail."""
@@ -160,8 +186,30 @@ def _answers(url: str) -> bool:
         return False
 
 
+def require_server() -> str:
+    """Return the URL of the user's Prefect API, which answers.
+
+    Raises:
+        SetupError: PREFECT_API_URL is not set, or nothing answers there.
+    """
+    from prefect.settings import PREFECT_API_URL
+
+    url = PREFECT_API_URL.value()
+    if not url:
+        raise SetupError(
+            "PREFECT_API_URL is not set: start a server with `milepost server`, then export "
+            "PREFECT_API_URL=http://127.0.0.1:4200/api"
+        )
+    require_answer(url)
+    return url
+
+
+def end_with_parent() -> None:
+    """Make this process end when the other end of its stdin closes."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
 def _end_with_parent() -> None:
-    """End this process when the other end of stdin closes."""
     with suppress(OSError):
         sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -170,10 +218,11 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    """Serve until told to stop; print the port first."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """Serve on the port given until told to stop; print the port first."""
+    end_with_parent()
     listener = socket.socket()
-    listener.bind((_HOST, 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((_HOST, int(sys.argv[1])))
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     from uvicorn import Config, Server

@@ -77,7 +77,7 @@ class CheckpointLanded(Event):
 
     @property
     def resource(self) -> str:
-        """The checkpoint; `watched-checkpoint` where the watcher evaluates it, so that no deployment does so as well."""
+        """The checkpoint; `watched-checkpoint` where the watcher evaluates it, so that no deployment does so too."""
         kind = "watched-checkpoint" if self.announced_by == "watcher" else "checkpoint"
         return f"{kind}.{self.weight_digest or self.checkpoint}"
 

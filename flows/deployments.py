@@ -1,0 +1,271 @@
+"""Registers what prefect.yaml declares with a Prefect server: what is there already and equal is left untouched."""
+
+import asyncio
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+
+import httpx
+import yaml
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, WorkPool
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.exceptions import ObjectNotFound, ParameterTypeError
+from prefect.flows import Flow, load_flow_from_entrypoint
+from prefect.utilities.callables import parameter_schema
+from prefect.utilities.templating import apply_values
+from prefect.workers.utilities import (
+    get_available_work_pool_types,
+    get_default_base_job_template_for_infrastructure_type,
+)
+from pydantic import ValidationError
+
+from flows.automations import read_targets, upsert_alerts, upsert_trigger
+from schemas.config import EvaluationConfig
+from schemas.deployment import (
+    Change,
+    DeploymentFile,
+    DeploymentSpec,
+    DeployReport,
+    Registration,
+    ScheduleSpec,
+)
+from schemas.errors import ConfigError, SetupError
+
+PREFECT_FILE: Final = Path(__file__).resolve().parents[1] / "prefect.yaml"
+"""The declarations that come with Milepost."""
+
+_COMPARED: Final = (
+    "description",
+    "tags",
+    "entrypoint",
+    "parameters",
+    "enforce_parameter_schema",
+    "parameter_openapi_schema",
+    "job_variables",
+    "work_pool_name",
+    "work_queue_name",
+)
+
+
+class Pool(NamedTuple):
+    """The work pool that runs the deployments."""
+
+    name: str
+    """Its name."""
+    type: str
+    """Its type, where it is to be made."""
+    at_once: int
+    """Evaluations that it runs at once."""
+
+
+def read_deployments(path: Path = PREFECT_FILE) -> tuple[DeploymentSpec, ...]:
+    """Return the deployments that a file declares, with `{{ $NAME }}` taken from the environment.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key, a cron line or a value in it is wrong.
+    """
+    try:
+        tree = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeError, yaml.YAMLError) as exc:
+        raise ConfigError(f"{path} cannot be read: {exc}; `milepost deploy` needs the one of the checkout") from exc
+    try:
+        specs = DeploymentFile.model_validate(tree).deployments
+    except ValidationError as exc:
+        lines = [f"  - {'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors()]
+        raise ConfigError("\n".join([f"{path}: {len(lines)} problems", *lines])) from exc
+    for schedule in (schedule for spec in specs for schedule in spec.schedules):
+        _to_schedule(schedule, is_active=False)
+    return tuple(_with_environment(spec) for spec in specs)
+
+
+def deploy(specs: Sequence[DeploymentSpec], config: EvaluationConfig | None, pool: Pool) -> DeployReport:
+    """Make the server at PREFECT_API_URL hold the pool, the deployments, their triggers and the alerts of `config`.
+
+    `config` takes the place of the parameter `config`; without one, what the file says stays and nobody is alerted.
+
+    Raises:
+        ConfigError: an alert's address or a deployment's parameter cannot be used; nothing was registered.
+        SetupError: the server refuses, or the pool is of another type.
+    """
+    flows = {spec.name: _load_flow(spec) for spec in specs}
+    specs = tuple(_with_config(spec, config, pool) for spec in specs)
+    for spec in specs:
+        _check_parameters(flows[spec.name], spec)
+    alerts = config.alerts if config else None
+    blocks = read_targets(alerts)
+    with _refusals_translated(), get_client(sync_client=True) as client:
+        done = _ensure_pool(client, pool, {spec.work_pool.work_queue_name for spec in specs})
+        for spec in specs:
+            registration = _register(client, flows[spec.name], spec)
+            done.append(registration)
+            done.extend(upsert_trigger(client, trigger, registration.id) for trigger in spec.triggers)
+        done.extend(upsert_alerts(client, alerts, blocks))
+        return DeployReport(api_url=str(client.api_url).rstrip("/"), registrations=tuple(done))
+
+
+@contextmanager
+def _refusals_translated() -> Generator[None]:
+    try:
+        yield
+    except httpx.HTTPError as exc:
+        raise SetupError(
+            f"the Prefect server at PREFECT_API_URL refuses, or has gone away: {exc}; what was registered stays, and "
+            "the same command goes on"
+        ) from exc
+
+
+def _with_environment(spec: DeploymentSpec) -> DeploymentSpec:
+    variables: Any = apply_values(spec.work_pool.job_variables, dict(os.environ), remove_notset=False)
+    return spec.model_copy(update={"work_pool": spec.work_pool.model_copy(update={"job_variables": variables})})
+
+
+def _load_flow(spec: DeploymentSpec) -> "Flow[..., Any]":
+    try:
+        return load_flow_from_entrypoint(spec.entrypoint)
+    except (ImportError, AttributeError) as exc:
+        raise ConfigError(
+            f"deployment {spec.name!r}: {spec.entrypoint} is no flow that can be imported: {exc}"
+        ) from exc
+
+
+def _with_config(spec: DeploymentSpec, config: EvaluationConfig | None, pool: Pool) -> DeploymentSpec:
+    variables = dict(spec.work_pool.job_variables)
+    if pool.type != "process":
+        variables.pop("working_dir", None)  # a folder of this machine
+    changes: dict[str, object] = {
+        "work_pool": spec.work_pool.model_copy(update={"name": pool.name, "job_variables": variables})
+    }
+    if config is not None and "config" in spec.parameters:
+        changes["parameters"] = spec.parameters | {"config": config.model_dump(mode="json", exclude_defaults=True)}
+    return spec.model_copy(update=changes)
+
+
+def _check_parameters(flow: "Flow[..., Any]", spec: DeploymentSpec) -> None:
+    try:
+        flow.validate_parameters(dict(spec.parameters))
+    except ParameterTypeError as exc:
+        raise ConfigError(f"deployment {spec.name!r}: its parameters do not fit the flow: {exc}") from exc
+
+
+def _ensure_pool(client: SyncPrefectClient, pool: Pool, queues: set[str | None]) -> list[Registration]:
+    change: Change = "unchanged"
+    try:
+        found = client.read_work_pool(pool.name)
+    except ObjectNotFound:
+        found = client.create_work_pool(_new_pool(pool))
+        change = "created"
+    if found.type != pool.type:
+        raise SetupError(
+            f"the work pool {pool.name!r} is of type {found.type!r}, not {pool.type!r}; add --work-pool-type "
+            f"{found.type}, or name another pool with --pool"
+        )
+    done = [Registration(kind="work pool", name=found.name, id=str(found.id), change=change)]
+    return done + [_ensure_queue(client, found, name, pool.at_once) for name in sorted(filter(None, queues))]
+
+
+def _new_pool(pool: Pool) -> WorkPoolCreate:
+    template = asyncio.run(get_default_base_job_template_for_infrastructure_type(pool.type))
+    if template is None:
+        known = sorted(asyncio.run(get_available_work_pool_types()))
+        raise ConfigError(f"--work-pool-type {pool.type!r} is unknown; allowed: {', '.join(known)}")
+    return WorkPoolCreate(name=pool.name, type=pool.type, base_job_template=template)
+
+
+def _ensure_queue(client: SyncPrefectClient, pool: WorkPool, name: str, at_once: int) -> Registration:
+    change: Change = "unchanged"
+    try:
+        queue = client.read_work_queue_by_name(name, work_pool_name=pool.name)
+    except ObjectNotFound:
+        queue = client.create_work_queue(name, work_pool_name=pool.name)
+        change = "created"
+    if queue.concurrency_limit != at_once:
+        client.update_work_queue(queue.id, concurrency_limit=at_once)
+        change = change if change == "created" else "updated"
+    return Registration(kind="work queue", name=f"{pool.name}/{name}", id=str(queue.id), change=change)
+
+
+def _register(client: SyncPrefectClient, flow: "Flow[..., Any]", spec: DeploymentSpec) -> Registration:
+    flow_id = client.create_flow_from_name(flow.name)
+    before = _read_deployment(client, f"{flow.name}/{spec.name}")
+    options = None
+    if spec.concurrency_limit is not None:
+        options = ConcurrencyOptions(
+            collision_strategy=ConcurrencyLimitStrategy(spec.concurrency_limit.collision_strategy),
+            grace_period_seconds=spec.concurrency_limit.grace_period_seconds,
+        )
+    wanted: dict[str, Any] = {
+        "description": spec.description,
+        "tags": list(spec.tags),
+        "entrypoint": spec.entrypoint,
+        "parameters": dict(spec.parameters),
+        "enforce_parameter_schema": spec.enforce_parameter_schema,
+        "parameter_openapi_schema": parameter_schema(flow).model_dump_for_openapi(),
+        "job_variables": dict(spec.work_pool.job_variables),
+        "work_pool_name": spec.work_pool.name,
+        "work_queue_name": spec.work_pool.work_queue_name,
+    }
+    schedules = _schedules(spec, before)
+    limit = spec.concurrency_limit.limit if spec.concurrency_limit else None
+    if before is not None and _equals(before, wanted, schedules, limit):
+        return Registration(kind="deployment", name=f"{flow.name}/{spec.name}", id=str(before.id), change="unchanged")
+    made = client.create_deployment(
+        flow_id,
+        spec.name,
+        schedules=schedules,
+        concurrency_limit=limit,
+        concurrency_options=options,
+        pull_steps=[],
+        **wanted,
+    )
+    change: Change = "created" if before is None else "updated"
+    return Registration(kind="deployment", name=f"{flow.name}/{spec.name}", id=str(made), change=change)
+
+
+def _read_deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
+    try:
+        return client.read_deployment_by_name(name)
+    except ObjectNotFound:
+        return None
+
+
+def _equals(
+    before: DeploymentResponse, wanted: dict[str, Any], schedules: Sequence[DeploymentScheduleCreate], limit: int | None
+) -> bool:
+    held = {
+        each.slug: (each.schedule.model_dump(mode="json"), each.active, each.parameters) for each in before.schedules
+    }
+    declared = {each.slug: (each.schedule.model_dump(mode="json"), each.active, each.parameters) for each in schedules}
+    held_limit = before.global_concurrency_limit.limit if before.global_concurrency_limit else None
+    return all(getattr(before, name) == wanted[name] for name in _COMPARED) and held == declared and held_limit == limit
+
+
+def _schedules(spec: DeploymentSpec, before: DeploymentResponse | None) -> list[DeploymentScheduleCreate]:
+    """Return the declared schedules, on or off as they are on the server where they are there."""
+    is_active = {each.slug: each.active for each in before.schedules} if before else {}
+    return [_to_schedule(each, is_active=is_active.get(each.slug, each.active)) for each in spec.schedules]
+
+
+def _to_schedule(spec: ScheduleSpec, *, is_active: bool) -> DeploymentScheduleCreate:
+    try:
+        schedule = (
+            CronSchedule(cron=spec.cron, timezone=spec.timezone)
+            if spec.cron is not None
+            else IntervalSchedule.model_validate(
+                {"interval": spec.interval, "timezone": spec.timezone}
+                | ({} if spec.anchor_date is None else {"anchor_date": spec.anchor_date})
+            )
+        )
+    except ValidationError as exc:
+        reasons = "; ".join(error["msg"] for error in exc.errors())
+        raise ConfigError(
+            f"schedule {spec.slug!r} ({spec.cron or spec.interval}, {spec.timezone}) is no schedule: {reasons}; a cron "
+            "line has five fields, such as '0 2 * * *', and a time zone is an IANA name, such as Europe/Berlin"
+        ) from exc
+    return DeploymentScheduleCreate(
+        schedule=schedule, active=is_active, parameters=cast("dict[str, Any]", spec.parameters), slug=spec.slug
+    )

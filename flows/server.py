@@ -1,0 +1,132 @@
+"""A Prefect server and a process worker for one person, in the foreground: both end with the command.
+
+A team's server has a database of its own and runs as a service; docs/prefect.md tells how.
+"""
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+import typer
+
+from flows.interruption import Interrupted, interruptible
+from flows.local_server import LocalServer, end_with_parent
+from schemas.errors import MilepostError, SetupError
+
+_CHECK_S: Final = 0.5
+_RUNS_END_S: Final = 20.0
+"""Seconds that running evaluations have to stop their workers and say so to the server."""
+_WORKER_END_S: Final = 5.0
+_QUIET: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+
+
+def serve(port: int, pool: str) -> int:
+    """Run server and worker until a signal, and return the exit code: 0 for Ctrl-C, else 128 + signal.
+
+    Raises:
+        SetupError: the port is taken, another `milepost server` uses the same database, or one of the two ended.
+    """
+    from prefect.settings import PREFECT_HOME
+
+    settings = _QUIET | {
+        "PREFECT__SERVER_FINAL": "1",
+        "PREFECT_UI_API_URL": "/api",  # whatever name or tunnel the browser uses
+        "PREFECT_SERVER_UI_V2_ENABLED": "false",  # V2 loads parts of itself from elsewhere
+    }
+    home = PREFECT_HOME.value()
+    _check_port(port)
+    try:
+        with interruptible(), _only_one(home), LocalServer(home, port=port, settings=settings) as server:
+            typer.echo("starting: 10 to 30 seconds", err=True)
+            api_url = server.wait_ready()
+            with _worker(api_url, pool) as worker:
+                page = api_url.removesuffix("/api")
+                typer.echo(
+                    f"UI       {page}\nin other shells: export PREFECT_API_URL={api_url}\nthen:    milepost deploy"
+                )
+                while worker.poll() is None:
+                    server.check()
+                    time.sleep(_CHECK_S)
+                raise MilepostError(f"the worker ended with exit code {worker.returncode}; its last lines are above")
+    except Interrupted as exc:
+        return 0 if exc.number == signal.SIGINT else exc.exit_code
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as exc:
+            raise SetupError(
+                f"port {port} of the loopback address cannot be used ({exc.strerror}); if it is a Prefect server, "
+                f"export PREFECT_API_URL=http://127.0.0.1:{port}/api and go on, else name another with --port"
+            ) from exc
+
+
+@contextmanager
+def _only_one(home: Path) -> Generator[None]:
+    """Hold Prefect's folder while the block runs: two servers on one SQLite file lock each other out."""
+    path = home / "milepost-server.one"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+    except BlockingIOError as exc:
+        raise SetupError(
+            f"another `milepost server` uses the database in {home}; use it, or set PREFECT_HOME to a folder of its own"
+        ) from exc
+    except PermissionError as exc:
+        raise SetupError(f"{path} cannot be written; set PREFECT_HOME to a folder that can") from exc
+
+
+@contextmanager
+def _worker(api_url: str, pool: str) -> Generator[subprocess.Popen[bytes]]:
+    """Run a worker while the block does; afterwards end its runs, then itself."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flows.server", "worker", "start", "--pool", pool, "--type", "process"],
+        env=os.environ | _QUIET | {"PREFECT_API_URL": api_url},
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        _end_with_children(process)
+
+
+def _end_with_children(process: subprocess.Popen[bytes]) -> None:
+    """End the worker's runs while the server can still be told so, then the worker and whatever is left of both."""
+    if process.poll() is None:
+        worker = psutil.Process(process.pid)
+        everything = [worker, *worker.children(recursive=True)]
+        _end(worker.children(), patience_s=_RUNS_END_S)
+        _end(everything, patience_s=_WORKER_END_S)
+    process.wait()
+
+
+def _end(processes: list[psutil.Process], *, patience_s: float) -> None:
+    for each in processes:
+        with suppress(psutil.NoSuchProcess):
+            each.terminate()
+    _, alive = psutil.wait_procs(processes, timeout=patience_s)
+    for each in alive:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    from prefect.cli import app
+
+    app()

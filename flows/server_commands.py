@@ -1,0 +1,56 @@
+"""`milepost deploy` and `milepost server`: what evaluations by a Prefect server need."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.command_line import AsJson, Overrides, errors_shown, set_prefect_defaults, show
+
+if TYPE_CHECKING:
+    from schemas.deployment import DeployReport
+
+PoolName = Annotated[str, typer.Option("--pool", metavar="NAME", help="Work pool that runs the evaluations")]
+
+
+def deploy(
+    config: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG]", help="What the deployments evaluate; the demo's without one")
+    ] = None,
+    overrides: Overrides = None,
+    pool: PoolName = "milepost",
+    work_pool_type: Annotated[str, typer.Option(metavar="TYPE", help="Its type, such as process or kubernetes")] = (
+        "process"
+    ),
+    at_once: Annotated[int, typer.Option(min=1, max=1000, help="Evaluations at once, over all deployments")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Register deployments, triggers and alerts with the server at PREFECT_API_URL. A second time changes nothing."""
+    with errors_shown(as_json=as_json):
+        from flows.local_server import require_server
+        from schemas.config import load_config
+
+        loaded = None if config is None else load_config(config, overrides or ())
+        set_prefect_defaults()
+        require_server()
+        from flows.deployments import Pool, deploy, read_deployments
+
+        report = deploy(read_deployments(), loaded, Pool(pool, work_pool_type, at_once))
+        show(report, _print_report, as_json=as_json)
+
+
+def server(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on the loopback address")] = 4200,
+    pool: PoolName = "milepost",
+) -> None:
+    """Run a Prefect server and a worker for one person until Ctrl-C; both end with it."""
+    with errors_shown(as_json=False):
+        from flows.server import serve
+
+        raise typer.Exit(serve(port, pool))
+
+
+def _print_report(report: "DeployReport") -> None:
+    for each in report.registrations:
+        typer.echo(f"{each.change:<10} {each.kind:<13} {each.name}  {each.id}")
+    typer.echo(f"at {report.api_url}")
