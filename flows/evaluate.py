@@ -118,9 +118,7 @@ def _launched() -> Generator[None]:
 def _generate_and_grade(config: EvaluationConfig, session: RunSession) -> None:
     """Run every replica; grade what they journal while they run."""
     replicas: list[PrefectFuture[WorkerResult]] = [
-        run_inference_task.with_options(task_run_name=f"run-inference-{spec.replica}").submit(
-            spec, session, setup_timeout_s=config.rollout.setup_timeout
-        )
+        run_inference_task.with_options(task_run_name=f"run-inference-{spec.replica}").submit(spec, session)
         for spec in session.specs
     ]
     try:

@@ -11,6 +11,7 @@
     ├── EngineOutOfMemoryError          shrink the batch
     ├── EngineError                     the engine refused or died for another reason: surface it
     ├── WorkerError                     a replica ended before its work was done
+    │   └── WorkerLostError             it died or hung: give its work to a fresh one
     └── DistributedEvaluationError      what the replicas made does not add up: publish nothing
         └── MergeError                  a planned sample is missing or was made from another prompt
 
@@ -65,6 +66,15 @@ class EngineError(MilepostError):
 
 class WorkerError(MilepostError):
     """A replica ended before its work was done."""
+
+
+class WorkerLostError(WorkerError):
+    """A worker died or hung and left no word why; a fresh one may take its work up."""
+
+    def __init__(self, message: str, *, may_be_memory: bool = False) -> None:
+        """`may_be_memory`: it ended as the kernel ends a process when memory is used up."""
+        super().__init__(message)
+        self.may_be_memory = may_be_memory
 
 
 class DistributedEvaluationError(MilepostError):

@@ -6,9 +6,17 @@ Both are functions of what is asked, never of who answers: replicas, chunks and 
 import hashlib
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _SEED_BITS = 63
 """Seeds fit a signed 64-bit integer: torch generators, JSON readers and Parquet all keep them exactly."""
+
+
+class SampleKey(NamedTuple):
+    """The name of one sample within a run."""
+
+    item_id: str
+    repeat: int
 
 
 def sample_seed(run_seed: int, item_id: str, repeat: int) -> int:

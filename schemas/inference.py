@@ -124,6 +124,26 @@ class Plan(Model):
         return (len(self.items) + len(self.refused)) * self.n_samples
 
 
+class SetAsideItem(Model):
+    """An item that is generated no more; what is left of it becomes `failed` samples."""
+
+    item_id: str
+    """As in the dataset."""
+    reason: str
+    """What it did to its workers."""
+
+
+class WorkCut(Model):
+    """cut.json: the worker starts no more than so many of the samples that it was given, the rest goes to others."""
+
+    number: int
+    """From 1; a later cut replaces an earlier one."""
+    num_rows: int
+    """Samples that it may start, those of before included."""
+    num_given: int = 0
+    """Additions that `num_rows` takes account of: a worker that has not seen them all yet lets the cut wait."""
+
+
 class WorkerSpec(Model):
     """All that a worker is told. spec.json in its output folder."""
 
@@ -143,6 +163,12 @@ class WorkerSpec(Model):
     """Parquet of PROMPT_SCHEMA (schemas/tables.py): the rendered prompts of the plan."""
     work_path: Path
     """Parquet of WORK_SCHEMA: the (item_id, repeat)s this worker makes, in order."""
+    num_alone: int = 0
+    """So many of them, the first ones, are made one at a time: one of them is suspected of killing its workers."""
+    set_aside: tuple[SetAsideItem, ...] = ()
+    """Items of the work that are not generated."""
+    awaits_more: bool = False
+    """Whether work may be taken away from this worker or given to it while it runs; it ends when told so."""
     output_dir: Path
     """Where journal, heartbeat and result go; owned by this worker alone."""
     num_threads: int | None = None
@@ -231,11 +257,17 @@ class Heartbeat(Model):
     num_done: int = 0
     """Samples journalled by this worker."""
     num_work: int = 0
-    """Samples it was given."""
+    """Samples it was given, less those that a cut took away."""
     num_completion_tokens: int = 0
     """Tokens it has made in finished samples."""
     batch_size: int = 0
     """Batch size setting in force."""
+    num_started: int = 0
+    """Samples handed to the engine, the finished ones included."""
+    num_steps: int = 0
+    """Steps of the engine since it was loaded: a worker whose count stands still while it generates is hung."""
+    cut_number: int = 0
+    """The latest cut that `num_work` takes account of."""
 
 
 class EngineFacts(Model):

@@ -14,6 +14,8 @@ class ReplicaProgress(Model):
 
     replica: int
     """Its number, from 0."""
+    attempt: int = 1
+    """Number of its launch: above 1, something was lost or resumed before."""
     phase: WorkerPhase
     """What it is doing."""
     num_done: int
@@ -47,4 +49,6 @@ class ReplicaProgress(Model):
         if self.phase is WorkerPhase.QUEUED:
             return self.headline
         left = "" if self.left_s is None else f", {self.left_s:.0f} s left"
-        return f"{self.headline}: {self.num_done}/{self.num_work}{left}"
+        batch = f", batch size {self.batch_size}" if self.batch_size else ""
+        attempt = f", attempt {self.attempt}" if self.attempt > 1 else ""
+        return f"{self.headline}: {self.num_done}/{self.num_work}{left}{batch}{attempt}"

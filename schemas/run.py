@@ -9,7 +9,7 @@ from schemas.states import RunStatus
 
 
 class Attempt(Model):
-    """One launch of a run: from a controller taking it up to that controller letting go or dying."""
+    """One launch of a run: of all replicas when a controller takes it up, or of one whose worker was lost."""
 
     number: int
     """From 1."""
@@ -29,6 +29,10 @@ class Attempt(Model):
     """What each replica reported that got as far as loading its engine."""
     engine_s: float = 0.0
     """Seconds of generation summed over the replicas that reported."""
+    replica: int | None = None
+    """The one replica that was started again; None where all of them were launched."""
+    reason: str = ""
+    """Why it was."""
 
 
 class RunState(Model):

@@ -88,11 +88,28 @@ class RolloutConfig(Section):
     setup_timeout: float = Field(default=600.0, gt=0, le=86_400, allow_inf_nan=False)
     """Seconds until a replica must have loaded its weights. The default allows for 70B parameters from a network disk
     with a cold cache."""
+    hang_timeout: float = Field(default=600.0, gt=0, le=86_400, allow_inf_nan=False)
+    """Seconds without a step of its engine after which a generating replica is taken to be hung, and is started again.
+    The default is far above the slowest prefill, and a frozen disk may last a few minutes."""
+    max_restarts: int = Field(default=5, ge=0, le=1000)
+    """Times that a replica whose worker died is started again without having finished a sample in between. 0: never.
+    Five outlast a node that fails at once; a replica that makes headway is restarted without limit."""
 
     @property
     def parsed_backend(self) -> Backend:
         """`backend`, parsed."""
         return parse_backend(self.backend)
+
+
+class OomConfig(Section):
+    """What is done when a replica runs out of memory."""
+
+    shrink: bool = True
+    """Whether it is started again with half the batch, down to one sequence; what it had finished stays. Off: the run
+    fails."""
+    grow_after: int = Field(default=3, ge=1, le=1000)
+    """Runs without want of memory at a shrunk batch size after which the next one tries twice of it. Three tell a
+    passing shortage from a lasting one."""
 
 
 class GenerationConfig(Section):
@@ -223,6 +240,9 @@ class ActorConfig(Section):
     """Folder of a Hugging Face checkpoint, or a hub id."""
     dtype: Dtype = "auto"
     """dtype of weights and activations. `auto`: the checkpoint's own, so that what was trained is what is evaluated."""
+    pinned_path: str | None = Field(default=None, min_length=1)
+    """Folder that holds what `path` names, where it is kept apart: what `milepost watch` evaluates although the trainer
+    may have removed it. None: `path` itself."""
 
 
 class EvaluatorConfig(Section):

@@ -65,6 +65,8 @@ class WorkerPhase(StrEnum):
     """The engine loads the weights."""
     GENERATING = "generating"
     """Samples are being made."""
+    IDLE = "idle"
+    """Its samples are made; it waits for some of another replica's."""
     FINISHED = "finished"
     """The result file is written."""
 

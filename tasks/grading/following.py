@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final, cast
 
 import numpy as np
@@ -85,17 +86,20 @@ def grade_run(
     Raises:
         StoreError: a journal is damaged, or the grades cannot be written.
     """
-    folders = [folder for folder in session.run.replica_dirs() if folder.parent.name != f"{session.attempt:04d}"]
-    folders += [spec.output_dir for spec in session.specs]
-    followers = [JournalFollower(folder) for folder in folders]
+    followers: dict[Path, JournalFollower] = {}
     columns = [*QUESTION_COLUMNS, *(["token_ids"] if function else [])]
     with Grader(config, function=function) as grader:
         prompts = pq.read_table(session.run.prompts_path, columns=columns)
         book = GradeBook(session.plan, prompts, grader)
         while True:
             goes_on = is_generating()  # asked before reading: what is journalled afterwards is read by the next look
+            # a worker that was lost has a successor with a folder of its own
+            new = [folder for folder in session.run.replica_dirs() if folder not in followers]
+            followers |= {folder: JournalFollower(folder) for folder in new}
             num_new = sum(
-                book.grade(batch) for follower in followers for batch in in_batches(follower.new_tables(), _BATCH_ROWS)
+                book.grade(batch)
+                for follower in followers.values()
+                for batch in in_batches(follower.new_tables(), _BATCH_ROWS)
             )
             if not num_new and not goes_on:
                 break

@@ -20,9 +20,10 @@ from pydantic import ValidationError
 
 from infra.atomic import sync_folder, write_table_atomically
 from schemas.errors import StoreError
+from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.tables import JOURNAL_SCHEMA, conform
-from tasks.inference.planning import SampleKey
+from tasks.inference.planning import sample_keys
 
 SEGMENT_SIZE: Final = 512
 """Samples per segment: small enough that a follower re-reads little, large enough that a million make 2,000 files."""
@@ -250,8 +251,7 @@ def finished_samples(folders: Iterable[Path]) -> set[SampleKey]:
     """
     keys: set[SampleKey] = set()
     for table in read_tables(folders):
-        for row in table.select(["item_id", "repeat"]).to_pylist():
-            keys.add(SampleKey(item_id=row["item_id"], repeat=row["repeat"]))
+        keys.update(sample_keys(table))
     return keys
 
 

@@ -5,12 +5,15 @@ remaining samples are divided anew among however many replicas there are.
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+import heapq
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from schemas.checkpoint import CheckpointIdentity
+from schemas.identity import SampleKey
 from schemas.inference import EngineName, Plan, PlannedItem, RefusedItem, SamplingSpec
 from schemas.tables import WORK_SCHEMA
 
@@ -21,13 +24,6 @@ _DEFAULT_BATCH_SIZES: Final[dict[tuple[EngineName, bool], int]] = {
     ("transformers", True): 64,
 }
 """(engine, on GPU) to sequences at once: where throughput flattens (docs/performance.md)."""
-
-
-class SampleKey(NamedTuple):
-    """The name of one sample within a run."""
-
-    item_id: str
-    repeat: int
 
 
 class PlanSettings(NamedTuple):
@@ -95,20 +91,47 @@ def remaining_work(plan: Plan, done: Collection[SampleKey]) -> Iterator[SampleKe
                 yield key
 
 
-def divide_work(plan: Plan, done: Collection[SampleKey], num_replicas: int) -> list[pa.Table]:
-    """Return one WORK_SCHEMA table per replica; together exactly the remaining samples.
+def divide_work(
+    plan: Plan,
+    done: Collection[SampleKey],
+    num_replicas: int,
+    lengths: Mapping[str, float] | None = None,
+) -> list[pa.Table]:
+    """Return one WORK_SCHEMA table per replica; together exactly the remaining samples. Replicas may get no rows.
 
-    Items are dealt in turn, so that neighbours of like length spread over the replicas. Replicas may get no rows.
+    `lengths`: item to the tokens that its completions are expected to have. With them the longest items go first, each
+    to the replica that has the least to do (LPT: at most 4/3 of the best makespan; Graham, Bounds on multiprocessing
+    timing anomalies, SIAM J. Appl. Math. 17, 1969, section 2). Without, items are dealt in turn.
     """
-    ids: list[list[str]] = [[] for _ in range(num_replicas)]
-    repeats: list[list[int]] = [[] for _ in range(num_replicas)]
-    replica, previous = -1, None
-    for key in remaining_work(plan, done):
-        if key.item_id != previous:
-            replica, previous = (replica + 1) % num_replicas, key.item_id
-        ids[replica].append(key.item_id)
-        repeats[replica].append(key.repeat)
+    items = [(item_id, [key.repeat for key in keys]) for item_id, keys in _by_item(remaining_work(plan, done))]
+    shares: list[list[tuple[str, list[int]]]] = [[] for _ in range(num_replicas)]
+    if lengths:
+        usual = sum(lengths.values()) / len(lengths)
+        loads = [(0.0, replica) for replica in range(num_replicas)]  # sorted: a heap
+        for item in sorted(items, key=lambda item: len(item[1]) * lengths.get(item[0], usual), reverse=True):
+            load, replica = loads[0]
+            shares[replica].append(item)
+            heapq.heapreplace(loads, (load + len(item[1]) * lengths.get(item[0], usual), replica))
+    else:
+        for number, item in enumerate(items):
+            shares[number % num_replicas].append(item)
     return [
-        pa.table({"item_id": names, "repeat": pa.array(numbers, pa.int32())}, schema=WORK_SCHEMA)
-        for names, numbers in zip(ids, repeats, strict=True)
+        work_table([SampleKey(item_id, repeat) for item_id, repeats in share for repeat in repeats]) for share in shares
     ]
+
+
+def work_table(keys: Sequence[SampleKey]) -> pa.Table:
+    """Return WORK_SCHEMA rows."""
+    repeats = pa.array([key.repeat for key in keys], pa.int32())
+    return pa.table({"item_id": [key.item_id for key in keys], "repeat": repeats}, schema=WORK_SCHEMA)
+
+
+def sample_keys(rows: pa.Table | pa.RecordBatch) -> list[SampleKey]:
+    """Return the names in rows that have item_id and repeat."""
+    return [
+        SampleKey(str(row["item_id"]), int(row["repeat"])) for row in rows.select(["item_id", "repeat"]).to_pylist()
+    ]
+
+
+def _by_item(keys: Iterator[SampleKey]) -> Iterator[tuple[str, Iterator[SampleKey]]]:
+    return groupby(keys, key=lambda key: key.item_id)

@@ -13,14 +13,22 @@ _MIN_SPAN_S: Final = 0.5
 class ProgressMeter:
     """Follows the heartbeats of one replica."""
 
-    def __init__(self, replica: int) -> None:
-        """`replica`: its number, from 0."""
+    def __init__(self, replica: int, attempt: int) -> None:
+        """`replica`: its number, from 0; `attempt`: that of its launch, from 1."""
         self._replica = replica
+        self._attempt = attempt
         self._start: Heartbeat | None = None
 
     def wait_in_queue(self, reason: str) -> ReplicaProgress:
         """Return the progress of a replica whose job has not begun."""
-        return ReplicaProgress(replica=self._replica, phase=WorkerPhase.QUEUED, num_done=0, num_work=0, reason=reason)
+        return ReplicaProgress(
+            replica=self._replica,
+            attempt=self._attempt,
+            phase=WorkerPhase.QUEUED,
+            num_done=0,
+            num_work=0,
+            reason=reason,
+        )
 
     def read(self, heartbeat: Heartbeat) -> ReplicaProgress:
         """Return the progress at a heartbeat; its pace counts from the first one that says `generating`."""
@@ -34,6 +42,7 @@ class ProgressMeter:
                 tokens_per_s = (heartbeat.num_completion_tokens - self._start.num_completion_tokens) / span_s or None
         return ReplicaProgress(
             replica=self._replica,
+            attempt=self._attempt,
             phase=heartbeat.phase,
             num_done=heartbeat.num_done,
             num_work=heartbeat.num_work,

@@ -7,16 +7,18 @@ into run.json, and the same command takes the run up again unless it was publish
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
 import pyarrow as pa
 
 from infra.atomic import write_table_atomically, write_text_atomically
+from infra.batch_sizes import BatchSizeMemory
 from infra.launchers.base import Launcher, Placement
 from infra.launchers.local import LocalLauncher
 from infra.launchers.placement import Device
@@ -28,13 +30,16 @@ from infra.slurm.cli import CliClient
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
 from schemas.consistency import WorkerName
 from schemas.errors import MilepostError, StoreError, WorkerError
+from schemas.identity import SampleKey
 from schemas.inference import EngineSpec, Plan, WorkerResult, WorkerSpec
 from schemas.provenance import Provenance
 from schemas.run import Attempt, RunIdentity, RunState
 from schemas.stand_in import StandInSpec
 from schemas.states import RunStatus
 from tasks.inference.journal import finished_samples
-from tasks.inference.planning import divide_work
+from tasks.inference.planning import divide_work, work_table
+from tasks.inference.recovery import NextLaunch
+from tasks.inference.work_board import WorkBoard
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +59,10 @@ class ReplicaSettings(NamedTuple):
     """Devices and cores, one per replica."""
     canaries: tuple[str, ...] = ()
     """Items that each of them answers first."""
-    max_queue_s: float | None = None
-    """Longest time of a replica in a scheduler's queue; None without a limit."""
+    lengths: Mapping[str, float] = MappingProxyType({})
+    """Item to the tokens that its completions are expected to have; empty where nothing is known."""
+    memory: BatchSizeMemory | None = None
+    """Where a batch size that had to shrink is remembered."""
 
 
 class RunSession:
@@ -69,8 +76,14 @@ class RunSession:
         self.num_resumed = 0
         self.launcher: Launcher = LocalLauncher()
         self.settings: ReplicaSettings | None = None
+        self.board = WorkBoard({})
         self.stopping = threading.Event()
+        self._config: EvaluationConfig | None = None
+        self._first_attempt = 1
+        self._folders: dict[int, list[Path]] = {}
+        self._has_shrunk = False
         self._submission = threading.Lock()
+        self._restart = threading.Lock()
         self._jobs: dict[int, str] | MilepostError | None = None
         self._ownership = ownership
         ownership.call_on_loss(self.stopping.set)
@@ -84,7 +97,7 @@ class RunSession:
 
     @property
     def attempt(self) -> int:
-        """Number of this attempt, from 1."""
+        """Number of the latest attempt, from 1."""
         return len(self._state.attempts)
 
     @property
@@ -107,7 +120,7 @@ class RunSession:
         Raises:
             StoreError: the run folder cannot be written.
         """
-        self.settings = settings
+        self.settings, self._config = settings, config
         self.stopping.clear()
         self._jobs = None
         self.launcher = make_launcher(config, self.run)
@@ -115,14 +128,68 @@ class RunSession:
         self.begin_attempt(
             config, num_replicas=len(settings.placements), batch_size=settings.batch_size, provenance=provenance
         )
+        self._first_attempt = self.attempt
         done = finished_samples(self.run.replica_dirs())
         self.num_resumed = len(done)
         if done:
             logger.info("run %s goes on: %d of %d samples are there", self.run.run_id, len(done), self.plan.num_planned)
-        work = divide_work(self.plan, done, len(settings.placements))
-        self.specs = tuple(
-            self._prepare_replica(config, settings, replica, rows) for replica, rows in enumerate(work) if rows.num_rows
-        )
+        divided = divide_work(self.plan, done, len(settings.placements), settings.lengths)
+        work = {replica: rows for replica, rows in enumerate(divided) if rows.num_rows}
+        self.board = WorkBoard(work)
+        self._folders = {replica: [] for replica in work}
+        first = NextLaunch(batch_size=settings.batch_size, reason="")
+        self.specs = tuple(self._prepare_replica(replica, rows, first) for replica, rows in work.items())
+
+    @property
+    def config(self) -> EvaluationConfig:
+        """The configuration of this attempt.
+
+        Raises:
+            WorkerError: there is none yet.
+        """
+        if self._config is None:
+            raise WorkerError("the session has no attempt; start one first")
+        return self._config
+
+    def start_again(self, replica: int, launch: NextLaunch) -> WorkerSpec | None:
+        """Begin an attempt of one replica, at what its workers left; None when they left nothing.
+
+        Raises:
+            StoreError: the run folder cannot be written, or a journal cannot be read.
+        """
+        with self._restart:
+            left = self.remaining(replica)
+            if not left:
+                return None
+            alone = [key for key in launch.alone if key in set(left)]
+            rows = work_table([*alone, *(key for key in left if key not in set(alone))])
+            attempt = self._state.attempts[self._first_attempt - 1].model_copy(
+                update={
+                    "number": self.attempt + 1,
+                    "started_at": datetime.now(UTC),
+                    "wall_s": None,
+                    "num_replicas": 1,
+                    "batch_size": launch.batch_size,
+                    "engine_facts": (),
+                    "engine_s": 0.0,
+                    "replica": replica,
+                    "reason": launch.reason,
+                }
+            )
+            self._update(attempts=(*self._state.attempts, attempt))
+            self.add_difference(f"replica {replica} was started again at batch size {launch.batch_size}")
+            if launch.shrank and self.settings is not None and self.settings.memory is not None:
+                self._has_shrunk = True
+                self.settings.memory.shrank(launch.batch_size)
+            return self._prepare_replica(replica, rows, replace(launch, alone=tuple(alone)))
+
+    def remaining(self, replica: int) -> list[SampleKey]:
+        """Return the samples that a replica was given and that none of its workers has finished.
+
+        Raises:
+            StoreError: a journal is damaged.
+        """
+        return self.board.remaining(replica, finished_samples(self._folders[replica]))
 
     def make_again(self, config: EvaluationConfig, workers: Sequence[WorkerName], reason: str) -> None:
         """Begin an attempt that makes the samples of these workers, set aside before, on the other replicas.
@@ -132,13 +199,13 @@ class RunSession:
         """
         if self.settings is None:
             raise WorkerError("the session has no attempt; start one first")
-        dropped = {worker.replica for worker in workers if worker.attempt == self.attempt}
+        dropped = {worker.replica for worker in workers if (worker.attempt or 0) >= self._first_attempt}
         kept = tuple(placement for replica, placement in enumerate(self.settings.placements) if replica not in dropped)
         self.add_difference(f"{', '.join(map(str, workers))} quarantined: {reason}")
         # all of them are left out only where the last attempt itself made up for others
         settings = self.settings._replace(placements=kept or self.settings.placements)
         num_resumed = self.num_resumed
-        self.start_attempt(config, settings, self._state.attempts[-1].provenance)
+        self.start_attempt(config, settings, self._state.attempts[self._first_attempt - 1].provenance)
         self.num_resumed = num_resumed  # what this command made before was not taken over
 
     def add_difference(self, text: str) -> None:
@@ -187,15 +254,17 @@ class RunSession:
             return self._jobs[replica]
 
     def record_results(self, results: Sequence[WorkerResult]) -> None:
-        """Keep what the workers saw of their engines."""
-        *earlier, current = self._state.attempts
-        current = current.model_copy(
+        """Keep what the workers that completed saw of their engines, and the batch size that did."""
+        attempts = list(self._state.attempts)
+        attempts[self._first_attempt - 1] = attempts[self._first_attempt - 1].model_copy(
             update={
                 "engine_facts": tuple(result.facts for result in results if result.facts is not None),
                 "engine_s": sum(result.generate_s or 0.0 for result in results),
             }
         )
-        self._update(attempts=(*earlier, current))
+        self._update(attempts=tuple(attempts))
+        if results and self.settings is not None and self.settings.memory is not None and not self._has_shrunk:
+            self.settings.memory.completed(self.settings.batch_size)
 
     def complete(self) -> None:
         """Record that the run is published."""
@@ -269,12 +338,15 @@ class RunSession:
         settings = config.engine.stand_in
         return settings and StandInSpec(**settings.model_dump(), answers_path=self.run.prompts_path)
 
-    def _prepare_replica(
-        self, config: EvaluationConfig, settings: ReplicaSettings, replica: int, rows: pa.Table
-    ) -> WorkerSpec:
+    def _prepare_replica(self, replica: int, rows: pa.Table, launch: NextLaunch) -> WorkerSpec:
+        if self.settings is None:
+            raise WorkerError("the session has no attempt; start one first")
+        config, settings = self.config, self.settings
         folder = self.run.replica_dir(self.attempt, replica)
         folder.mkdir(parents=True)
         write_table_atomically(folder / "work.parquet", rows)
+        self._folders[replica].append(folder)
+        self.board.begin(replica, folder, rows)
         backend = config.backend
         placement = settings.placements[replica]
         return WorkerSpec(
@@ -286,7 +358,7 @@ class RunSession:
                 model_path=settings.model_path,
                 dtype=self.plan.dtype,
                 max_model_len=self.plan.max_model_len,
-                batch_size=settings.batch_size,
+                batch_size=launch.batch_size,
                 tensor_parallel=backend.tensor_parallel,
                 pipeline_parallel=backend.pipeline_parallel,
                 memory_ratio=config.memory_ratio,
@@ -299,6 +371,9 @@ class RunSession:
             seed=self.plan.seed,
             prompts_path=self.run.prompts_path,
             work_path=folder / "work.parquet",
+            num_alone=len(launch.alone),
+            set_aside=launch.set_aside,
+            awaits_more=len(self._folders) > 1,
             canaries=settings.canaries,
             canary_tokens=config.consistency.canary_tokens,
             output_dir=folder,

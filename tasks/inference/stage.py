@@ -1,25 +1,34 @@
 """The stages of inference: plan a run, run one replica, merge what the replicas made."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from infra.batch_sizes import BatchSizeMemory, RunKind
+from infra.launchers.placement import Device
 from infra.provenance import collect_provenance
+from infra.store import open_store
 from schemas.config import EvaluationConfig
 from schemas.errors import MilepostError, WorkerError
-from schemas.inference import SamplingSpec, WorkerResult, WorkerSpec
+from schemas.inference import Plan, SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
+from schemas.provenance import Provenance
+from schemas.states import WorkerOutcome
 from schemas.validation_set import ValidationSet
 from tasks.checkpoint.resolution import ResolvedCheckpoint
 from tasks.inference.canaries import plan_canaries
-from tasks.inference.journal import read_tables
+from tasks.inference.journal import finished_samples, read_tables
 from tasks.inference.layout import lay_out_replicas
 from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
 from tasks.inference.planning import PlanSettings, default_batch_size, make_plan, planned_dtype
+from tasks.inference.recovery import NextLaunch, Recovery, WorkerEnd
+from tasks.inference.response_lengths import earlier_lengths
 from tasks.inference.session import ReplicaSettings, RunSession, open_session
-from tasks.inference.supervision import ReplicaLaunch, launch_spec, run_replica
+from tasks.inference.supervision import ReplicaLaunch, WorkYielded, launch_spec, run_replica
+from tasks.inference.worker_files import read_started
 
 logger = logging.getLogger(__name__)
 
@@ -62,15 +71,16 @@ def plan_run(
             ),
         ),
     )
-    batch_size = config.rollout.max_concurrent_rollouts
+    memory = _batch_size_memory(config, checkpoint, plan, device=device, provenance=provenance)
     settings = ReplicaSettings(
         model_path=checkpoint.folder,
-        batch_size=batch_size or default_batch_size(config.engine_name, on_gpu=device == "cuda"),
+        batch_size=memory.starting_size(),
         engine_python=engine_python,
         device=device,
         placements=placements,
         canaries=plan_canaries(plan, config.consistency, num_replicas=len(placements)),
-        max_queue_s=config.scheduler.slurm.max_queue_s,
+        lengths=earlier_lengths(open_store(config.cluster.fileroot), plan.dataset) if len(placements) > 1 else {},
+        memory=memory if config.oom.shrink else None,
     )
     session = open_session(
         config, plan, validation_set.prompts.table, global_step=checkpoint.report.global_step, now=now
@@ -85,45 +95,100 @@ def plan_run(
 
 
 def run_session_replica(
-    spec: WorkerSpec,
-    session: RunSession,
-    *,
-    setup_timeout_s: float,
-    on_progress: Callable[[ReplicaProgress], None],
+    spec: WorkerSpec, session: RunSession, *, on_progress: Callable[[ReplicaProgress], None]
 ) -> WorkerResult:
-    """Run one replica of a session to its end; stop it when the session is told to stop.
+    """Run one replica of a session to its end, with as many workers as that takes; stop it when the session stops.
 
     Raises:
-        MilepostError: as tasks.inference.supervision.run_replica.
+        MilepostError: as tasks.inference.supervision.run_replica, once tasks.inference.recovery knows no way on.
     """
-
-    def submit() -> list[str]:
-        launches = [(each, _launch(each, session, setup_timeout_s)) for each in session.specs]
-        return session.launcher.submit([launch_spec(each, session.launcher, launch) for each, launch in launches])
-
     try:
-        job_id = session.job_of(spec.replica, submit)
-        launch = _launch(spec, session, setup_timeout_s)
-        return run_replica(spec, session.launcher, launch, on_progress=on_progress, job_id=job_id)
+        return _run_to_end(spec, session, on_progress)
     except MilepostError as exc:
         if len(session.specs) > 1 and not session.stopping.is_set():
             # said at once: the other replicas go on, as what they finish is kept for the resumed run
             logger.warning("%s", exc)
         raise
+    finally:
+        session.board.end(spec.replica)
 
 
-def _launch(spec: WorkerSpec, session: RunSession, setup_timeout_s: float) -> ReplicaLaunch:
+def _run_to_end(spec: WorkerSpec, session: RunSession, on_progress: Callable[[ReplicaProgress], None]) -> WorkerResult:
+    config, replica = session.config, spec.replica
+    recovery = Recovery(
+        batch_size=spec.engine.batch_size, max_restarts=config.rollout.max_restarts, shrinks=config.oom.shrink
+    )
+    job_id = session.job_of(replica, lambda: _submit(session.specs, session))
+    while True:
+        launch = _launch(spec, session)
+        try:
+            return run_replica(spec, session.launcher, launch, on_progress=on_progress, job_id=job_id)
+        except WorkYielded:
+            if session.board.hand_out(session.remaining(replica)):
+                return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="others made its work while it waited")
+            following = NextLaunch(batch_size=recovery.batch_size, reason="nobody was left to take its work")
+        except MilepostError as exc:
+            if session.stopping.is_set():
+                raise
+            following = recovery.after(_end_of(spec, exc))
+            logger.warning("%s; it goes on at batch size %d", exc, following.batch_size)
+        again = session.start_again(replica, following)
+        if again is None:
+            return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="its last worker died with all work done")
+        spec = again
+        (job_id,) = _submit((spec,), session)
+
+
+def _submit(specs: Sequence[WorkerSpec], session: RunSession) -> list[str]:
+    launches = [launch_spec(spec, session.launcher, _launch(spec, session)) for spec in specs]
+    return session.launcher.submit(launches)
+
+
+def _end_of(spec: WorkerSpec, error: MilepostError) -> WorkerEnd:
+    finished = finished_samples([spec.output_dir])
+    in_flight = [key for key in read_started(spec.output_dir) if key not in finished]
+    return WorkerEnd(error=error, num_finished=len(finished), in_flight=in_flight)
+
+
+def _launch(spec: WorkerSpec, session: RunSession) -> ReplicaLaunch:
     if session.settings is None:
         raise WorkerError("the session has no attempt; start one before its replicas")
+    config = session.config
     return ReplicaLaunch(
         engine_python=session.settings.engine_python,
         placement=session.settings.placements[spec.replica],
         log_path=session.run.log_path(spec.attempt, spec.replica),
-        setup_timeout_s=setup_timeout_s,
-        max_queue_s=session.settings.max_queue_s,
+        setup_timeout_s=config.rollout.setup_timeout,
+        hang_timeout_s=config.rollout.hang_timeout,
+        max_queue_s=config.scheduler.slurm.max_queue_s,
+        board=session.board if spec.awaits_more else None,
         # what a cluster's nodes write is seen through a network file system
         poll_interval_s=0.2 if session.launcher.ends_with_controller else 1.0,
         stopping=session.stopping,
+    )
+
+
+def _batch_size_memory(
+    config: EvaluationConfig, checkpoint: ResolvedCheckpoint, plan: Plan, *, device: Device, provenance: Provenance
+) -> BatchSizeMemory:
+    """Return what is remembered of runs that need as much memory for a sequence, and have as much of it."""
+    slurm = config.scheduler.slurm
+    # the nodes of a partition are alike, or told apart by a constraint; what this machine has says nothing of them
+    place = (slurm.partition, slurm.constraint) if config.scheduler.type == "slurm" else provenance.gpus[:1]
+    kind = RunKind(
+        architecture=checkpoint.report.architecture or "",
+        num_parameters=checkpoint.report.num_parameters,
+        engine=config.engine_name,
+        device=" ".join([device, *(str(getattr(each, "name", each)) for each in place)]),
+        gpus_per_replica=config.backend.gpus_per_replica,
+        token_budget=1 << (plan.max_model_len - 1).bit_length(),
+    )
+    configured = config.rollout.max_concurrent_rollouts
+    return BatchSizeMemory(
+        Path(config.cluster.fileroot),
+        kind,
+        configured=configured or default_batch_size(config.engine_name, on_gpu=device == "cuda"),
+        grow_after=config.oom.grow_after,
     )
 
 

@@ -13,11 +13,20 @@ from pathlib import Path
 from typing import Final
 
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
-from schemas.errors import EngineError, EngineOutOfMemoryError, SetupError, StoreError, TransientError, WorkerError
-from schemas.inference import WorkerResult, WorkerSpec
+from schemas.errors import (
+    EngineError,
+    EngineOutOfMemoryError,
+    SetupError,
+    StoreError,
+    TransientError,
+    WorkerError,
+    WorkerLostError,
+)
+from schemas.inference import Heartbeat, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.progress import ProgressMeter
+from tasks.inference.work_board import WorkBoard
 from tasks.inference.worker_files import EXIT_CODES, read_heartbeat, read_result, write_spec
 
 _LOG_TAIL_LINES: Final = 15
@@ -40,10 +49,18 @@ class ReplicaLaunch:
     """Longest time from the start of its process to the first request."""
     max_queue_s: float | None = None
     """Longest time in a scheduler's queue before that; None without a limit."""
+    hang_timeout_s: float | None = None
+    """Longest time without a step of an engine that generates; None without a limit."""
+    board: WorkBoard | None = None
+    """Where work moves between the replicas; None where each keeps its own."""
     poll_interval_s: float = 0.2
     """Time between looks at the worker's files."""
     stopping: threading.Event | None = None
     """Ends the worker once another thread sets it."""
+
+
+class WorkYielded(Exception):  # noqa: N818 - no error: a replica in the queue gives its work to those that run
+    """A replica's job was taken from the queue; what it was given is to be made by others."""
 
 
 def run_replica(
@@ -63,14 +80,16 @@ def run_replica(
         EngineOutOfMemoryError: the engine ran out of memory.
         EngineError: the engine or the worker failed otherwise.
         TransientError: the scheduler ended it for its time limit, for another job or because a node failed.
-        WorkerError: the worker was killed, cancelled or told to stop, or was not ready in time.
+        WorkerLostError: the worker died, was told to stop by nobody we know, or is hung.
+        WorkerError: the worker was cancelled or told to stop, or was not ready in time.
+        WorkYielded: its job waited in the queue and is taken from it; `launch.board` has to hand its work out.
         StoreError: its folder cannot be written.
         SetupError: it cannot be started.
     """
     if job_id is None:
         (job_id,) = launcher.submit([launch_spec(spec, launcher, launch)])
     try:
-        status = _watch(spec, launcher, job_id, launch, on_progress)
+        status = _Watch(spec, launch, on_progress).follow(launcher, job_id)
     except BaseException:
         launcher.cancel(job_id)
         raise
@@ -97,42 +116,77 @@ def launch_spec(spec: WorkerSpec, launcher: Launcher, launch: ReplicaLaunch) -> 
     )
 
 
-def _watch(
-    spec: WorkerSpec,
-    launcher: Launcher,
-    job_id: str,
-    launch: ReplicaLaunch,
-    on_progress: Callable[[ReplicaProgress], None] | None,
-) -> JobStatus:
-    """Return the terminal state of the job, having told each new heartbeat."""
-    meter = ProgressMeter(spec.replica)
-    last_time = 0.0
-    is_ready = False
-    waits_for = ""
-    submitted = started = time.monotonic()
-    while True:
-        status = launcher.wait(job_id, timeout_s=launch.poll_interval_s)
-        if status.state is JobState.PENDING:
-            started = time.monotonic()  # time in the queue is no start-up time
-            _check_queue(spec, launch, status, started - submitted)
-            if on_progress is not None and status.detail != waits_for:
-                waits_for = status.detail
-                on_progress(meter.wait_in_queue(waits_for))
-        if launch.stopping is not None and launch.stopping.is_set() and not status.state.is_terminal:
-            raise WorkerError(f"replica {spec.replica} was stopped because the run ended; the same command goes on")
-        heartbeat = read_heartbeat(spec.output_dir)
-        if heartbeat is not None and heartbeat.time > last_time:
-            last_time = heartbeat.time
-            is_ready = is_ready or heartbeat.phase in (WorkerPhase.GENERATING, WorkerPhase.FINISHED)
-            if on_progress is not None:
-                on_progress(meter.read(heartbeat))
-        if status.state.is_terminal:
-            return status
-        if not is_ready and time.monotonic() - started > launch.setup_timeout_s:
-            doing = "nothing yet" if heartbeat is None else heartbeat.phase.value
+class _Watch:
+    """Looks at one worker until it is over; tells each new heartbeat."""
+
+    def __init__(
+        self, spec: WorkerSpec, launch: ReplicaLaunch, on_progress: Callable[[ReplicaProgress], None] | None
+    ) -> None:
+        self._spec = spec
+        self._launch = launch
+        self._tell: Callable[[ReplicaProgress], None] = on_progress or (lambda _: None)
+        self._meter = ProgressMeter(spec.replica, spec.attempt)
+        self._beat: Heartbeat | None = None
+        self._waits_for = ""
+        self._submitted = self._started = self._moved = time.monotonic()
+
+    def follow(self, launcher: Launcher, job_id: str) -> JobStatus:
+        """Return the terminal state of the job.
+
+        Raises:
+            WorkYielded: it waits in the queue, and its work is wanted elsewhere.
+            WorkerLostError: its engine stands still.
+            WorkerError: it was not ready or not started in time, or the run ended.
+        """
+        while True:
+            status = launcher.wait(job_id, timeout_s=self._launch.poll_interval_s)
+            if status.state is JobState.PENDING:
+                self._wait_in_queue(status)
+            stopping = self._launch.stopping
+            if stopping is not None and stopping.is_set() and not status.state.is_terminal:
+                raise WorkerError(
+                    f"replica {self._spec.replica} was stopped because the run ended; the same command goes on"
+                )
+            self._read_heartbeat()
+            if status.state.is_terminal:
+                return status
+            self._check_headway()
+
+    def _wait_in_queue(self, status: JobStatus) -> None:
+        self._started = self._moved = time.monotonic()  # time in the queue is no start-up time
+        _check_queue(self._spec, self._launch, status, self._started - self._submitted)
+        if status.detail != self._waits_for:
+            self._waits_for = status.detail
+            self._tell(self._meter.wait_in_queue(self._waits_for))
+        board = self._launch.board
+        if board is not None and board.note_queued(self._spec.replica):
+            raise WorkYielded
+
+    def _read_heartbeat(self) -> None:
+        beat, before = read_heartbeat(self._spec.output_dir), self._beat
+        if beat is None or (before is not None and beat.time <= before.time):
+            return
+        # an idle worker makes no steps, and is well
+        if before is None or beat.num_steps != before.num_steps or beat.phase is not WorkerPhase.GENERATING:
+            self._moved = time.monotonic()
+        self._beat = beat
+        self._tell(self._meter.read(beat))
+        if self._launch.board is not None:
+            self._launch.board.note(self._spec.replica, beat)
+
+    def _check_headway(self) -> None:
+        beat, launch, now = self._beat, self._launch, time.monotonic()
+        is_ready = beat is not None and beat.phase not in (WorkerPhase.STARTING, WorkerPhase.LOADING)
+        if not is_ready and now - self._started > launch.setup_timeout_s:
+            doing = "nothing yet" if beat is None else beat.phase.value
             raise WorkerError(
-                f"replica {spec.replica} was not ready {launch.setup_timeout_s:g} s after its launch (it was {doing}); "
-                f"raise rollout.setup_timeout or see {launch.log_path}:\n{log_tail(launch.log_path)}"
+                f"replica {self._spec.replica} was not ready {launch.setup_timeout_s:g} s after its launch (it was "
+                f"{doing}); raise rollout.setup_timeout or see {launch.log_path}:\n{log_tail(launch.log_path)}"
+            )
+        if is_ready and launch.hang_timeout_s is not None and now - self._moved > launch.hang_timeout_s:
+            raise WorkerLostError(
+                f"replica {self._spec.replica} is hung: no step of its engine in {launch.hang_timeout_s:g} s "
+                f"(rollout.hang_timeout); see {launch.log_path}"
             )
 
 
@@ -160,18 +214,30 @@ def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> Wor
             f"{who} was ended by the scheduler: {status.detail}; {advice}run the same command to go on"
         )
     if outcome is WorkerOutcome.OUT_OF_MEMORY:
-        ratio = "default" if spec.engine.memory_ratio is None else f"{spec.engine.memory_ratio:g}"
-        raise EngineOutOfMemoryError(
-            f"{who} ran out of memory at batch size {spec.engine.batch_size}, max_new_tokens "
-            f"{spec.sampling.max_new_tokens}, memory_ratio {ratio}: lower rollout.max_concurrent_rollouts or "
-            f"gconfig.max_new_tokens{_MORE_MEMORY if status.detail else ''}; {log}. {message or status.detail}"
-        )
+        raise EngineOutOfMemoryError(f"{_describe_shortage(spec, status)}; {log}. {message or status.detail}")
     if outcome is WorkerOutcome.FAILED and result is not None:
         raise EngineError(f"{who} failed: {message}; {log}")
-    if outcome is WorkerOutcome.CANCELLED or status.cause is EndCause.USER:
-        message = status.detail or message
-        raise WorkerError(f"{who} was cancelled ({message or 'no reason left'}); run the same command to go on; {log}")
-    raise WorkerError(f"{who} {_describe_end(status)} without a result; {log}:\n{log_tail(launch.log_path)}")
+    if status.cause is EndCause.USER:
+        raise WorkerError(f"{who} was cancelled ({status.detail or message}); run the same command to go on; {log}")
+    if outcome is WorkerOutcome.CANCELLED:
+        raise WorkerLostError(f"{who} was cancelled ({message or 'no reason left'}), not by this command; {log}")
+    end = f"{who} {_describe_end(status)} without a result; {log}:\n{log_tail(launch.log_path)}"
+    if status.signal is not None:
+        raise WorkerLostError(end, may_be_memory=status.signal == signal.SIGKILL)
+    raise WorkerError(end)
+
+
+def _describe_shortage(spec: WorkerSpec, status: JobStatus) -> str:
+    """Say at which settings memory was short, and what to lower: at one sequence, the batch is not it."""
+    batch_size = spec.engine.batch_size
+    ratio = "default" if spec.engine.memory_ratio is None else f"{spec.engine.memory_ratio:g}"
+    first = "rollout.max_concurrent_rollouts or " if batch_size > 1 else ""
+    rest = "" if batch_size > 1 else " or the context length (vllm.max_model_len), or give a replica more GPUs (t, p)"
+    return (
+        f"replica {spec.replica} ran out of memory at batch size {batch_size}, max_new_tokens "
+        f"{spec.sampling.max_new_tokens}, memory_ratio {ratio}: lower {first}gconfig.max_new_tokens{rest}"
+        f"{_MORE_MEMORY if status.detail else ''}"
+    )
 
 
 def _outcome(status: JobStatus) -> WorkerOutcome:

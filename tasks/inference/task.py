@@ -46,10 +46,10 @@ class _ProgressReport:
             update_progress_artifact(self._artifact, percent, description=description)
 
 
-def run_inference(spec: WorkerSpec, session: RunSession, *, setup_timeout_s: float) -> WorkerResult:
+def run_inference(spec: WorkerSpec, session: RunSession) -> WorkerResult:
     """Run one replica to its end, telling its progress."""
     report = _ProgressReport(spec.replica)
-    result = run_session_replica(spec, session, setup_timeout_s=setup_timeout_s, on_progress=report)
+    result = run_session_replica(spec, session, on_progress=report)
     report.finish()
     return result
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Final, NamedTuple
 
 from schemas.errors import MilepostError
 from schemas.inference import Heartbeat
@@ -20,16 +21,28 @@ from schemas.states import WorkerPhase
 from tasks.inference.worker_files import write_heartbeat
 
 
+class WorkState(NamedTuple):
+    """How far a worker is with what it was given; replaced as one, as the heartbeat may look at any moment."""
+
+    num_started: int
+    num_work: int
+    cut_number: int
+
+
+_NO_WORK: Final = WorkState(0, 0, 0)
+
+
 @dataclass(slots=True, kw_only=True)
 class WorkerProgress:
     """Counters of a running worker: written by its main thread, read by the heartbeat."""
 
-    num_work: int = 0
     batch_size: int = 0
     phase: WorkerPhase = WorkerPhase.STARTING
     num_done: int = 0
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
+    num_steps: int = 0
+    work: WorkState = _NO_WORK
 
     def heartbeat(self, now: float) -> Heartbeat:
         """Return what heartbeat.json says at `now` (Unix seconds)."""
@@ -38,9 +51,10 @@ class WorkerProgress:
             pid=os.getpid(),
             time=now,
             num_done=self.num_done,
-            num_work=self.num_work,
             num_completion_tokens=self.num_completion_tokens,
             batch_size=self.batch_size,
+            num_steps=self.num_steps,
+            **self.work._asdict(),
         )
 
 

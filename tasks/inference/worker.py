@@ -10,19 +10,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.checkpoints.weight_sample import sample_weights
 from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError, open_engine
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.errors import EngineOutOfMemoryError, MilepostError, WorkerError
-from schemas.identity import prompt_hash, sample_seed
+from schemas.identity import SampleKey, prompt_hash, sample_seed
 from schemas.inference import EngineFacts, SampleRecord, WorkerResult, WorkerSpec
 from schemas.states import WorkerOutcome, WorkerPhase
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA, conform
@@ -31,15 +30,18 @@ from tasks.inference.journal import JournalWriter
 from tasks.inference.vital_signs import (
     HeartbeatThread,
     WorkerProgress,
+    WorkState,
     call_when_asked_to_stop,
     call_when_silent,
     end_children,
 )
-from tasks.inference.worker_files import EXIT_CODES, read_spec, write_facts, write_result
+from tasks.inference.work_queue import WorkQueue
+from tasks.inference.worker_files import EXIT_CODES, StartedLog, read_spec, write_facts, write_result
 
 _QUEUE_FACTOR: Final = 2
 """Requests in the engine per place in the batch: a place that falls free is filled in the engine's next step."""
-_WORK_ROWS: Final = 4096
+_LOOK_S: Final = 0.5
+"""Time between two looks at what the controller has changed in the work."""
 
 
 class _Task(NamedTuple):
@@ -94,6 +96,8 @@ class Worker:
         self.progress = WorkerProgress(batch_size=spec.engine.batch_size)
         self._clock = _Clock(process=started)
         self._facts: EngineFacts | None = None
+        self._set_aside = {item.item_id: item.reason for item in spec.set_aside}
+        self._next_look = 0.0
         self._ending = threading.Lock()
 
     def run(self) -> WorkerResult:
@@ -133,8 +137,8 @@ class Worker:
 
     def _generate_all(self) -> None:
         prompts = PromptTable(self.spec.prompts_path)
-        work = conform(pq.read_table(self.spec.work_path), WORK_SCHEMA)
-        self.progress.num_work = work.num_rows
+        queue = WorkQueue(conform(pq.read_table(self.spec.work_path), WORK_SCHEMA), self.spec.output_dir)
+        self.progress.work = WorkState(0, queue.num_rows, 0)
         self.progress.phase = WorkerPhase.LOADING
         engine = open_engine(self.spec.engine, self.spec.sampling, self.spec.num_threads)
         self._facts = _loaded_facts(engine, self.spec)
@@ -143,44 +147,63 @@ class Worker:
         self._clock.generating_cpu_s = time.process_time()
         self.progress.phase = WorkerPhase.GENERATING
         answer_canaries(self.spec, engine, prompts.token_ids, lambda: self._step(engine))
-        self._feed(engine, self._tasks(work, prompts))
+        with StartedLog(self.spec.output_dir) as started:
+            self._feed(engine, queue, prompts, started)
         self.journal.close()
         # the engine is not closed: that can hang, and the end of the process frees all it holds
 
     def _step(self, engine: Engine) -> list[Generation]:
         generations = engine.step()
+        self.progress.num_steps += 1
         if self._clock.first_token is None:
             self._clock.first_token = time.monotonic()
         return generations
 
-    def _tasks(self, work: pa.Table, prompts: PromptTable) -> Iterator[_Task]:
-        for batch in work.to_batches(max_chunksize=_WORK_ROWS):
-            for row in batch.to_pylist():
-                item_id, repeat = str(row["item_id"]), int(row["repeat"])
-                seed = sample_seed(self.spec.seed, item_id, repeat)
-                yield _Task(item_id, repeat, seed, prompts.token_ids(item_id))
-
-    def _feed(self, engine: Engine, tasks: Iterator[_Task]) -> None:
-        """Keep the engine's queue full until no task is left, journalling what it finishes."""
+    def _feed(self, engine: Engine, queue: WorkQueue, prompts: PromptTable, started: StartedLog) -> None:
+        """Keep the engine's queue full until no sample is left, journalling what it finishes."""
         running: dict[str, _Task] = {}
-        capacity = _QUEUE_FACTOR * self.spec.engine.batch_size
-        number = 0
         while True:
-            while len(running) < capacity and (task := next(tasks, None)) is not None:
-                request_id = str(number)
-                number += 1
-                try:
-                    engine.add(
-                        GenerationRequest(request_id=request_id, prompt_token_ids=task.token_ids, seed=task.seed)
-                    )
-                except RequestRefusedError as exc:
-                    self._keep(_refused_record(self.spec, task, str(exc)))
-                    continue
-                running[request_id] = task
-            if not running:
+            while len(running) < self._capacity(queue, len(running)) and (key := queue.take()) is not None:
+                request_id, task = str(queue.num_taken), self._task(key, prompts)
+                started.append(key)
+                refusal = self._set_aside.get(key.item_id) or _add(engine, request_id, task)
+                if refusal is None:
+                    running[request_id] = task
+                else:
+                    self._keep(_refused_record(self.spec, task, refusal))
+            self._tell(queue)
+            if running:
+                for generation in self._step(engine):
+                    self._keep(_finished_record(self.spec, running.pop(generation.request_id), generation))
+            elif not self._wait_for_more(queue):
                 return
-            for generation in self._step(engine):
-                self._keep(_finished_record(self.spec, running.pop(generation.request_id), generation))
+
+    def _capacity(self, queue: WorkQueue, num_running: int) -> int:
+        """Return how many requests the engine may have: one, while samples are made that may kill it."""
+        num_ended = queue.num_taken - num_running
+        return 1 if num_ended < self.spec.num_alone else _QUEUE_FACTOR * self.spec.engine.batch_size
+
+    def _task(self, key: SampleKey, prompts: PromptTable) -> _Task:
+        seed = sample_seed(self.spec.seed, key.item_id, key.repeat)
+        return _Task(key.item_id, key.repeat, seed, prompts.token_ids(key.item_id))
+
+    def _tell(self, queue: WorkQueue) -> None:
+        """Take account of what the controller changed in the work, and have the heartbeat say so."""
+        if self.spec.awaits_more and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_S
+            queue.look()
+        self.progress.work = WorkState(queue.num_taken, queue.num_rows, queue.cut_number)
+
+    def _wait_for_more(self, queue: WorkQueue) -> bool:
+        """Return whether there are samples to make, at once or after a while; False when there will be none."""
+        while queue.num_taken == queue.num_rows:
+            if not self.spec.awaits_more or queue.has_ended:
+                return False
+            self.progress.phase = WorkerPhase.IDLE
+            time.sleep(_LOOK_S)
+            self._tell(queue)
+        self.progress.phase = WorkerPhase.GENERATING
+        return True
 
     def _keep(self, record: SampleRecord) -> None:
         self.journal.append(record)
@@ -239,6 +262,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     worker.progress.phase = WorkerPhase.FINISHED
     heartbeat.stop()
     worker.end(result)
+
+
+def _add(engine: Engine, request_id: str, task: _Task) -> str | None:
+    """Queue a request; return why the engine refuses it, else None."""
+    try:
+        engine.add(GenerationRequest(request_id=request_id, prompt_token_ids=task.token_ids, seed=task.seed))
+    except RequestRefusedError as exc:
+        return str(exc)
+    return None
 
 
 def _process_start() -> float:

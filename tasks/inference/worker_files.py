@@ -3,20 +3,30 @@
 spec.json        written by the controller before the launch
 facts.json       what the engine loaded, written once it has
 canaries.jsonl   the canaries' answers, one line each (no samples: consistency of replicas reads them)
+started.jsonl    the samples handed to the engine, one line each: with the journal it tells which ones a death cut off
+cut.json         written by the controller: the end of the work is given to another replica
+more-0001.parquet   written by the controller: work of another replica, WORK_SCHEMA
+no-more          written by the controller: nothing will be added
 heartbeat.json   replaced by the worker once per interval
 result.json      written by the worker as its last act; absent when it was killed
 segments/        the journal (tasks/inference/journal.py)
 """
 
+import json
 from pathlib import Path
-from typing import Final, TypeVar
+from types import TracebackType
+from typing import Final, Self, TypeVar
 
-from pydantic import ValidationError
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
 
-from infra.atomic import write_text_atomically
+from infra.atomic import write_table_atomically, write_text_atomically
 from schemas.errors import StoreError, WorkerError
-from schemas.inference import CanaryRecord, EngineFacts, Heartbeat, WorkerResult, WorkerSpec
+from schemas.identity import SampleKey
+from schemas.inference import CanaryRecord, EngineFacts, Heartbeat, WorkCut, WorkerResult, WorkerSpec
 from schemas.states import WorkerOutcome
+from schemas.tables import WORK_SCHEMA, conform
 
 EXIT_CODES: Final = {
     WorkerOutcome.COMPLETED: 0,
@@ -29,7 +39,10 @@ the disk had no room for a result."""
 
 
 _CANARIES: Final = "canaries.jsonl"
-Written = TypeVar("Written", EngineFacts, Heartbeat, WorkerResult)
+_STARTED: Final = "started.jsonl"
+_NO_MORE: Final = "no-more"
+_KEY: Final = TypeAdapter(SampleKey)
+Written = TypeVar("Written", EngineFacts, Heartbeat, WorkCut, WorkerResult)
 
 
 def write_spec(spec: WorkerSpec) -> Path:
@@ -84,7 +97,7 @@ def append_canary(folder: Path, record: CanaryRecord) -> None:
         with path.open("ab") as file:
             file.write(record.model_dump_json().encode() + b"\n")
     except OSError as exc:
-        raise StoreError(f"cannot write {path} ({exc.strerror}): free space there and run the command again") from exc
+        raise _disk_refused(path, exc) from exc
 
 
 def read_canaries(folder: Path) -> list[CanaryRecord]:
@@ -101,6 +114,115 @@ def read_canaries(folder: Path) -> list[CanaryRecord]:
         return []
     except (OSError, ValidationError) as exc:
         raise WorkerError(f"{path} holds no canaries: {exc}") from exc
+
+
+class StartedLog:
+    """The worker's list of the samples that it has handed to its engine."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open started.jsonl.
+
+        Raises:
+            StoreError: the folder cannot be written.
+        """
+        self._path = folder / _STARTED
+        try:
+            self._file = self._path.open("ab", buffering=0)
+        except OSError as exc:
+            raise _disk_refused(self._path, exc) from exc
+
+    def append(self, key: SampleKey) -> None:
+        """Hand one name to the kernel: it survives this process.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        try:
+            self._file.write(json.dumps(key).encode() + b"\n")
+        except OSError as exc:
+            raise _disk_refused(self._path, exc) from exc
+
+    def __enter__(self) -> Self:
+        """Return the log itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_started(folder: Path) -> list[SampleKey]:
+    """Return the samples that a worker handed to its engine, in order; a line that its death cut is left out.
+
+    Raises:
+        WorkerError: a whole line names no sample.
+    """
+    path = folder / _STARTED
+    try:
+        data = path.read_bytes()
+        return [_KEY.validate_json(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValidationError) as exc:
+        raise WorkerError(f"{path} holds no samples: {exc}") from exc
+
+
+def write_cut(folder: Path, cut: WorkCut) -> None:
+    """Write cut.json.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    write_text_atomically(folder / "cut.json", cut.model_dump_json() + "\n")
+
+
+def read_cut(folder: Path) -> WorkCut | None:
+    """Return the latest cut, None before the first.
+
+    Raises:
+        WorkerError: the file is none.
+    """
+    return _read(folder / "cut.json", WorkCut)
+
+
+def give_more(folder: Path, number: int, rows: pa.Table) -> None:
+    """Give a worker WORK_SCHEMA rows; `number` counts from 1.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    write_table_atomically(_more_path(folder, number), rows)
+
+
+def read_more(folder: Path, number: int) -> pa.Table | None:
+    """Return the rows that were given under that number, None while there are none.
+
+    Raises:
+        WorkerError: the file holds none.
+    """
+    path = _more_path(folder, number)
+    if not path.exists():
+        return None
+    try:
+        return conform(pq.read_table(path), WORK_SCHEMA)
+    except (OSError, ValueError) as exc:
+        raise WorkerError(f"{path} holds no work: {exc}") from exc
+
+
+def end_work(folder: Path) -> None:
+    """Tell a worker that nothing will be added.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    write_text_atomically(folder / _NO_MORE, "")
+
+
+def work_has_ended(folder: Path) -> bool:
+    """Whether the worker was told that nothing will be added."""
+    return (folder / _NO_MORE).exists()
 
 
 def write_heartbeat(folder: Path, heartbeat: Heartbeat) -> None:
@@ -139,6 +261,14 @@ def read_result(folder: Path) -> WorkerResult | None:
         WorkerError: the file is no result.
     """
     return _read(folder / "result.json", WorkerResult)
+
+
+def _more_path(folder: Path, number: int) -> Path:
+    return folder / f"more-{number:04d}.parquet"
+
+
+def _disk_refused(path: Path, exc: OSError) -> StoreError:
+    return StoreError(f"cannot write {path} ({exc.strerror}): free space there and run the command again")
 
 
 def _read(path: Path, model: type[Written]) -> Written | None:

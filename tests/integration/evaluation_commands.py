@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from infra.run_directory import RunDirectory, list_runs
 from infra.store import open_store
+from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.summary import RunSummary
 from tasks.inference.journal import finished_samples, read_journal
-from tasks.inference.planning import SampleKey
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 500.0

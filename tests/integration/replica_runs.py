@@ -111,7 +111,7 @@ class ReplicaRun:
         planned = session.specs
         session.specs = tuple(spec for spec in planned if ready is None or spec.replica == faulty)
         for spec in session.specs:
-            run_session_replica(spec, session, setup_timeout_s=PATIENCE_S, on_progress=lambda _: None)
+            run_session_replica(spec, session, on_progress=lambda _: None)
         session.specs = planned
         for spec in planned:
             if ready is not None and spec.replica != faulty:

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.checkpoint import CheckpointIdentity
+from schemas.identity import SampleKey
 from schemas.inference import Plan, PlannedItem, RefusedItem, SamplingSpec
-from tasks.inference.planning import PlanSettings, SampleKey, default_batch_size, divide_work, make_plan, remaining_work
+from tasks.inference.planning import PlanSettings, default_batch_size, divide_work, make_plan, remaining_work
 
 
 def plan_of(num_items: int, n_samples: int, *, seed: int = 1, num_refused: int = 0) -> Plan:

@@ -207,7 +207,7 @@ def test_the_tail_of_a_log_is_its_last_lines_and_readable_whatever_it_holds(tmp_
 
 
 def test_the_pace_counts_from_the_start_of_generation() -> None:
-    meter = ProgressMeter(1)
+    meter = ProgressMeter(1, 1)
     spent_loading = Heartbeat(phase=WorkerPhase.LOADING, pid=1, time=0.0, num_work=100)
     start = Heartbeat(phase=WorkerPhase.GENERATING, pid=1, time=50.0, num_work=100)
     later = start.model_copy(update={"time": 60.0, "num_done": 40, "num_completion_tokens": 800})

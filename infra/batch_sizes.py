@@ -1,0 +1,108 @@
+"""What is remembered of batch sizes that ran out of memory, so that the next run starts where the last one arrived.
+
+One small file per kind of run in `{fileroot}/batch_sizes/`; removing one forgets it. Two runs that write at once leave
+what either of them found: both are sizes that worked or are about to be tried.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from infra.atomic import write_text_atomically
+from schemas.base import Model
+from schemas.errors import StoreError
+
+_FOLDER: Final = "batch_sizes"
+
+
+class RunKind(Model):
+    """What decides how much memory a sequence takes and how much there is."""
+
+    architecture: str
+    """Of the weights."""
+    num_parameters: int | None
+    """Of the weights; None where the checkpoint does not say."""
+    engine: str
+    """The adapter."""
+    device: str
+    """What it computes on, in words."""
+    gpus_per_replica: int
+    """GPUs that share the weights."""
+    token_budget: int
+    """Context length in tokens, rounded up to a power of two."""
+
+
+class WorkingSize(Model):
+    """One file: the size to start at, which is below the configured one."""
+
+    kind: RunKind
+    """What it holds for, for people."""
+    batch_size: int
+    """Most sequences at once."""
+    num_clean_runs: int = 0
+    """Runs in a row that completed at that size."""
+
+
+class BatchSizeMemory:
+    """The remembered size of one kind of run, below one fileroot."""
+
+    def __init__(self, fileroot: Path, kind: RunKind, *, configured: int, grow_after: int) -> None:
+        """`configured`: the largest size wanted; `grow_after`: clean runs after which twice the size is tried."""
+        digest = hashlib.blake2b(kind.model_dump_json().encode(), digest_size=8).hexdigest()
+        self._path = fileroot / _FOLDER / f"{digest}.json"
+        self._kind = kind
+        self._configured = configured
+        self._grow_after = grow_after
+
+    def starting_size(self) -> int:
+        """Return the batch size to start at.
+
+        Raises:
+            StoreError: what is remembered cannot be read.
+        """
+        known = self._read()
+        if known is None:
+            return self._configured
+        growth = 2 if known.num_clean_runs >= self._grow_after else 1
+        return min(self._configured, growth * known.batch_size)
+
+    def shrank(self, batch_size: int) -> None:
+        """Note that more than `batch_size` ran out of memory.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        self._write(WorkingSize(kind=self._kind, batch_size=batch_size))
+
+    def completed(self, batch_size: int) -> None:
+        """Note that a run completed, all at `batch_size`.
+
+        Raises:
+            StoreError: what is remembered cannot be read or written.
+        """
+        known = self._read()
+        if known is None or batch_size < known.batch_size:
+            return
+        if batch_size > known.batch_size and batch_size == self._configured:
+            self._path.unlink(missing_ok=True)
+        elif batch_size == known.batch_size:
+            self._write(known.model_copy(update={"num_clean_runs": known.num_clean_runs + 1}))
+        else:
+            self._write(WorkingSize(kind=self._kind, batch_size=batch_size))
+
+    def _read(self) -> WorkingSize | None:
+        try:
+            return WorkingSize.model_validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as exc:
+            raise StoreError(f"{self._path} holds no batch size ({exc}): remove it, it is found again") from exc
+
+    def _write(self, size: WorkingSize) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise StoreError(f"{self._path.parent} cannot be made ({exc.strerror}): free space there") from exc
+        write_text_atomically(self._path, size.model_dump_json(indent=2) + "\n")

@@ -1,0 +1,137 @@
+"""What to do when the worker of a replica ends before its work is done: as pure decisions.
+
+Want of memory halves the batch, down to one sequence. A scheduler's end, a death or a hang starts the same again, a
+bounded number of times without headway. An item that was alone in its engine when two workers died is set aside.
+Everything else, a bug above all, is none of this module's business and ends the run.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from schemas.errors import EngineOutOfMemoryError, MilepostError, TransientError, WorkerError, WorkerLostError
+from schemas.identity import SampleKey
+from schemas.inference import SetAsideItem
+
+_DEATHS: Final = 2
+"""Workers that an item alone in its engine must have killed: one death may be anybody's fault."""
+_MAX_SET_ASIDE: Final = 8
+"""A replica on which more items than this kill their workers has another fault than its items."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerEnd:
+    """What is known of a worker that did not complete."""
+
+    error: MilepostError
+    """Why, as tasks.inference.supervision.run_replica raised it."""
+    num_finished: int
+    """Samples it had finished."""
+    in_flight: Sequence[SampleKey]
+    """Samples that its engine had and did not finish, in the order in which they were started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextLaunch:
+    """How the replica is started again."""
+
+    batch_size: int
+    """Most sequences at once."""
+    reason: str
+    """What happened, in one line."""
+    alone: tuple[SampleKey, ...] = ()
+    """Samples to make first, one at a time."""
+    set_aside: tuple[SetAsideItem, ...] = ()
+    """Items to generate no more, those of earlier launches included."""
+    shrank: bool = False
+    """Whether the batch is smaller than before."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Recovery:
+    """Follows one replica from launch to launch."""
+
+    batch_size: int
+    """That of the launch in progress."""
+    max_restarts: int
+    """Starts in a row that may finish nothing."""
+    shrinks: bool
+    """Whether want of memory makes the batch smaller."""
+    _num_in_vain: int = 0
+    _last_in_flight: frozenset[SampleKey] | None = None
+    _deaths: Counter[str] = field(default_factory=Counter[str])
+    _set_aside: list[SetAsideItem] = field(default_factory=list[SetAsideItem])
+
+    def after(self, end: WorkerEnd) -> NextLaunch:
+        """Return how to go on.
+
+        Raises:
+            MilepostError: not at all; the error of the worker, with what was tried.
+        """
+        error = end.error
+        if isinstance(error, EngineOutOfMemoryError):
+            if not self._can_shrink:
+                raise error
+            return self._shrink(error)
+        if isinstance(error, WorkerLostError):
+            return self._after_loss(end, error)
+        if isinstance(error, TransientError):
+            self._count(end)
+            return self._again(error)
+        raise error
+
+    @property
+    def _can_shrink(self) -> bool:
+        return self.shrinks and self.batch_size > 1
+
+    def _after_loss(self, end: WorkerEnd, error: WorkerLostError) -> NextLaunch:
+        """A death by SIGKILL of many sequences is want of memory until shown otherwise; that of one is not."""
+        before, self._last_in_flight = self._last_in_flight, frozenset(end.in_flight)
+        if len(end.in_flight) == 1:
+            return self._blame(end, error)
+        alone = tuple(key for key in end.in_flight if key in before) if before else ()
+        if error.may_be_memory and self._can_shrink:
+            return self._shrink(error, alone)
+        self._count(end)
+        return self._again(error, alone)
+
+    def _blame(self, end: WorkerEnd, error: WorkerLostError) -> NextLaunch:
+        (key,) = end.in_flight
+        self._deaths[key.item_id] += 1
+        self._count(end)
+        if self._deaths[key.item_id] < _DEATHS:
+            return self._again(error, (key,))
+        self._num_in_vain = 0
+        if len(self._set_aside) == _MAX_SET_ASIDE:
+            raise WorkerError(
+                f"{error} {_MAX_SET_ASIDE} items were set aside before, and the workers die on: see the engine's "
+                "installation, its GPU and its logs"
+            ) from error
+        reason = f"set aside: it was alone in its engine when {_DEATHS} workers ended: {_first_line(error)}"
+        self._set_aside.append(SetAsideItem(item_id=key.item_id, reason=reason))
+        return self._again(error)
+
+    def _count(self, end: WorkerEnd) -> None:
+        self._num_in_vain = 0 if end.num_finished else self._num_in_vain + 1
+        if self._num_in_vain > self.max_restarts:
+            times = f"{self._num_in_vain} starts in a row finished no sample, the limit being rollout.max_restarts"
+            raise WorkerError(f"{end.error}\n({times} = {self.max_restarts})") from end.error
+
+    def _shrink(self, error: MilepostError, alone: tuple[SampleKey, ...] = ()) -> NextLaunch:
+        # the KV cache grows linearly with the batch: one halving clears most of it
+        self.batch_size //= 2
+        return self._again(error, alone, shrank=True)
+
+    def _again(self, error: MilepostError, alone: tuple[SampleKey, ...] = (), *, shrank: bool = False) -> NextLaunch:
+        return NextLaunch(
+            batch_size=self.batch_size,
+            reason=_first_line(error),
+            alone=alone,
+            set_aside=tuple(self._set_aside),
+            shrank=shrank,
+        )
+
+
+def _first_line(error: MilepostError) -> str:
+    return str(error).partition("\n")[0]
