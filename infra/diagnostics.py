@@ -22,8 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from infra.checkpoints import inspect_checkpoint
 from infra.machine import Gpu, cpu_flags, list_gpus, memory_available_bytes, num_cores
-from infra.slurm.cli import CliClient
 from infra.slurm.diagnosis import check_slurm
+from infra.slurm.selection import select_client
 from schemas.diagnosis import Check, CheckStatus
 from schemas.errors import MilepostError
 
@@ -99,7 +99,7 @@ def diagnose(surroundings: Surroundings, *, quick: bool = False) -> list[Check]:
             check_cpu(),
             check_memory(surroundings.checkpoint),
             check_prefect(surroundings.prefect_api_url),
-            check_slurm(CliClient()),
+            check_slurm(select_client("auto")),
             check_fileroot(surroundings.fileroot),
             check_checkpoint(surroundings.checkpoint),
         ]

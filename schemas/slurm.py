@@ -13,10 +13,13 @@ _TIME: Final = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+)
 _TIME_RULE: Final = "minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, UNLIMITED"
 _MEMORY: Final = re.compile(r"[1-9]\d*[KMGT]?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NODES: Final = re.compile(r"[A-Za-z0-9._-]+(?:\[[0-9,-]+\][A-Za-z0-9._-]*)*")
 _OWN_OPTIONS: Final = frozenset(
     {"array", "comment", "error", "export", "job-name", "no-requeue", "open-mode", "output", "requeue", "wait", "wrap"}
 )
 """Options of sbatch that decide how jobs are found, watched and retried."""
+
+ClientChoice = Literal["auto", "pyslurm", "cli"]
 
 
 class SlurmJobState(StrEnum):
@@ -194,8 +197,18 @@ def _options(value: tuple[str, ...]) -> tuple[str, ...]:
         name = re.split(r"[= ]", line, maxsplit=1)[0]
         if not name.startswith("--"):
             raise ValueError(f"{line!r} is no long option of sbatch, such as --exclusive or --mail-type=FAIL")
+        if name == "--exclude":
+            raise ValueError(
+                "name the nodes in scheduler.slurm.exclude_nodes: sbatch would take only the last --exclude"
+            )
         if name[2:] in _OWN_OPTIONS:
             raise ValueError(f"{name} is set by Milepost, which finds and watches its jobs by it; remove it")
+    return value
+
+
+def _node_names(value: tuple[str, ...]) -> tuple[str, ...]:
+    if wrong := [name for name in value if not _NODES.fullmatch(name)]:
+        raise ValueError(f"{wrong[0]!r} names no node; allowed: names such as node7 or node[7-9,12]")
     return value
 
 
@@ -232,7 +245,9 @@ class SlurmConfig(Model):
     memory: Annotated[Line, AfterValidator(_memory)] | None = None
     """Memory of a replica, such as 64G. Null: the cluster's default, which some clusters set low."""
     extra: Annotated[tuple[Line, ...], BeforeValidator(_lines), AfterValidator(_options)] = ()
-    """More options of sbatch, one per entry, such as --exclude=node7. They stand in the script as they are written."""
+    """More options of sbatch, one per entry, such as --mail-type=FAIL. They stand in the script as they are written."""
+    exclude_nodes: Annotated[tuple[Line, ...], BeforeValidator(_lines), AfterValidator(_node_names)] = ()
+    """Nodes that no replica starts on, one per entry, such as node7 or node[7-9]."""
     env: Annotated[dict[str, str], BeforeValidator(_variables), AfterValidator(_variable_names)] = Field(
         default_factory=dict[str, str]
     )
@@ -246,5 +261,7 @@ class SlurmConfig(Model):
     limit. Time in the queue does not count for rollout.setup_timeout."""
     poll_interval_s: float = Field(default=5.0, ge=0.1, le=300, allow_inf_nan=False)
     """Seconds between looks at the queue: one squeue for all replicas of a run. 5 keeps a shared controller at ease."""
-    client: Literal["cli"] = "cli"
-    """How Slurm is spoken to. `cli`: by its commands, which match the cluster by themselves."""
+    client: ClientChoice = "auto"
+    """How Slurm is spoken to. `cli`: by its commands, which match the cluster by themselves. `pyslurm`: the queue is
+    looked at by pyslurm, which has to be installed beside Milepost in the cluster's own release. `auto`: by pyslurm
+    where that is so. `milepost doctor` says which and why."""

@@ -58,6 +58,8 @@ class JobStatus:
     """Who ended it; says nothing of a job that is not over."""
     detail: str = ""
     """What the scheduler says: why it waits, how it ended."""
+    node: str = ""
+    """The node that it has or had; empty before it has one, and where the launcher knows one machine alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,8 @@ class LaunchSpec:
     """Devices and cores."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Added to the launcher's own clean environment."""
+    exclude_nodes: tuple[str, ...] = ()
+    """Nodes not to start it on, by the names that `JobStatus.node` gives; nothing to a launcher of one machine."""
 
 
 class Launcher(Protocol):

@@ -50,7 +50,7 @@ class SlurmLauncher:
         self._watch = QueueWatch(client, self._name, config.poll_interval_s, folder)
 
     def submit(self, specs: Sequence[LaunchSpec]) -> list[str]:
-        """Start jobs, those of one size as one array, and return their ids; all of them or none.
+        """Start jobs, neighbours that ask for the same as one array, and return their ids; all of them or none.
 
         Raises:
             SetupError: Slurm refuses one, or a program is not there.
@@ -61,7 +61,7 @@ class SlurmLauncher:
             self._check_program(spec)
         jobs: list[str] = []
         try:
-            for _, group in groupby(specs, key=lambda spec: spec.placement):
+            for _, group in groupby(specs, key=lambda spec: (spec.placement, spec.exclude_nodes)):
                 jobs += self._submit_array(tuple(group))
         except MilepostError:
             self._end(jobs)

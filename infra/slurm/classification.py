@@ -39,10 +39,10 @@ def classify_end(end: JobEnd, words: str = "") -> JobStatus:
     cause = _cause(end, words)
     detail = " ".join(part for part in (end.job.state.value, _reason(end.reason)) if part)
     if cause is EndCause.PROCESS and end.job.state is SlurmJobState.COMPLETED:
-        return JobStatus(state=JobState.SUCCEEDED, exit_code=0, detail=detail)
+        return JobStatus(state=JobState.SUCCEEDED, exit_code=0, detail=detail, node=end.node)
     if cause is EndCause.PROCESS and number is None:
-        return JobStatus(state=JobState.FAILED, exit_code=code, detail=detail)
-    return JobStatus(state=JobState.KILLED, signal=number, cause=cause, detail=detail)
+        return JobStatus(state=JobState.FAILED, exit_code=code, detail=detail, node=end.node)
+    return JobStatus(state=JobState.KILLED, signal=number, cause=cause, detail=detail, node=end.node)
 
 
 def _cause(end: JobEnd, words: str) -> EndCause:

@@ -17,7 +17,7 @@ from schemas.slurm import SlurmJobState, parse_time_limit
 
 _TIMEOUT_S: Final = 60.0
 """A command waits about 10 s for a controller that does not answer."""
-_JOB_LINE: Final = re.compile(r"(\d+)\|(\d+|N/A)\|([^|]*)\|([^|]*)\|(.*)")
+_JOB_LINE: Final = re.compile(r"(\d+)\|(\d+|N/A)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)")
 _FIELD: Final = re.compile(r"(\w+)=(\S*)")
 _GPU: Final = re.compile(r"(?:^|,)gpu:(?:[^:,(]+:)?(\d+)")
 _NO_ANSWER: Final = re.compile(
@@ -31,8 +31,10 @@ _HINTS: Final = {
     "invalid account": "scheduler.slurm.account must be one of those that `sacctmgr show assoc user=$USER` lists",
     "invalid qos": "scheduler.slurm.qos must be one of those that `sacctmgr show qos` lists",
     "time limit": "lower scheduler.slurm.time to what `sinfo -o '%P %l'` allows",
-    "node configuration is not available": "no node has that many GPUs, cores or that much memory: lower t and p in "
-    "rollout.backend, scheduler.slurm.cpus_per_replica or scheduler.slurm.memory",
+    "node configuration is not available": "no node, but for those left out, has that many GPUs, cores or that much "
+    "memory: lower t and p in rollout.backend, scheduler.slurm.cpus_per_replica or scheduler.slurm.memory, or shorten "
+    "scheduler.slurm.exclude_nodes",
+    "invalid node name": "scheduler.slurm.exclude_nodes must name nodes that `sinfo -N` lists",
     "reservation": "scheduler.slurm.reservation must be one of those that `scontrol show reservation` lists",
     "feature": "scheduler.slurm.constraint must name features that `sinfo -o '%f'` lists",
     "violates accounting": "ask for fewer replicas (d in rollout.backend), or another account or qos",
@@ -65,13 +67,14 @@ class CliClient:
     def jobs(self, name: str) -> list[JobRecord]:
         """Return this user's jobs of that name, ended ones too, from one squeue."""
         # -r: one line per element; the comment last, as it may hold the separator
-        command = ["squeue", "-h", "-r", "--me", "-t", "all", f"--name={name}", "-o", "%F|%K|%T|%r|%k"]
+        command = ["squeue", "-h", "-r", "--me", "-t", "all", f"--name={name}", "-o", "%F|%K|%T|%r|%N|%k"]
         return [
             JobRecord(
                 job_id=match[1] if match[2] == "N/A" else f"{match[1]}_{match[2]}",
                 state=SlurmJobState.parse(match[3]),
                 reason=match[4],
-                comment=match[5],
+                node=match[5],
+                comment=match[6],
             )
             for line in self._ask(command).splitlines()
             if (match := _JOB_LINE.fullmatch(line))
@@ -85,6 +88,15 @@ class CliClient:
         """Ask for the end of jobs by one scancel."""
         if job_ids:
             self._ask(["scancel", "-Q", *job_ids])
+
+    def release(self) -> str:
+        """Return the release of Slurm's commands, such as `22.05.8`.
+
+        Raises:
+            SetupError: they are not installed.
+            TransientError: they do not answer.
+        """
+        return self._ask(["scontrol", "--version"]).split()[-1]
 
     def nodes(self) -> list[NodeRecord]:
         """Return every node once for each of its partitions, from one sinfo."""
@@ -100,23 +112,25 @@ class CliClient:
         state = SlurmJobState.parse(fields.get("JobState", ""))
         if not state.is_terminal:
             return None
-        return JobEnd(job=_step(state, fields.get("ExitCode", "")), reason=fields.get("Reason", ""))
+        job = _step(state, fields.get("ExitCode", ""))
+        return JobEnd(job=job, reason=fields.get("Reason", ""), node=_node_name(fields.get("NodeList", "")))
 
     def _end_by_sacct(self, job_id: str) -> JobEnd | None:
         try:
-            answer = _run(["sacct", "-n", "-P", "-D", "-j", job_id, "-o", "JobID,State,ExitCode"], self._env)
+            answer = _run(["sacct", "-n", "-P", "-D", "-j", job_id, "-o", "JobID,State,ExitCode,NodeList"], self._env)
         except (_RefusedError, TransientError):
             return None  # a cluster without accounting
         job: StepEnd | None = None
+        node = ""
         steps: list[StepEnd] = []
         for line in answer.splitlines():
-            name, state, exit_code = (*line.split("|", 2), "", "")[:3]
+            name, state, exit_code, nodes = (*line.split("|"), "", "", "")[:4]
             end = _step(SlurmJobState.parse(state), exit_code)
             if name == job_id:
-                job = end  # the last row is the newest
+                job, node = end, _node_name(nodes)  # the last row is the newest
             elif name.startswith(f"{job_id}."):
                 steps.append(end)
-        return None if job is None or not job.state.is_terminal else JobEnd(job=job, steps=tuple(steps))
+        return None if job is None or not job.state.is_terminal else JobEnd(job=job, node=node, steps=tuple(steps))
 
     def _ask(self, command: Sequence[str]) -> str:
         try:
@@ -165,6 +179,10 @@ def _run(command: Sequence[str], env: Mapping[str, str]) -> str:
 def _step(state: SlurmJobState, exit_code: str) -> StepEnd:
     code, _, signal = exit_code.partition(":")
     return StepEnd(state=state, exit_code=_number(code), signal=_number(signal))
+
+
+def _node_name(text: str) -> str:
+    return "" if text in ("(null)", "None assigned") else text
 
 
 def _node(*fields: str) -> NodeRecord:

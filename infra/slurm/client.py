@@ -19,6 +19,8 @@ class JobRecord:
     """Where it stands."""
     reason: str
     """Why it waits or how it ended, in Slurm's words; `None` when there is nothing to say."""
+    node: str
+    """The node that it has or had; empty before it has one."""
     comment: str
     """As it was submitted."""
 
@@ -43,6 +45,8 @@ class JobEnd:
     """The job itself."""
     reason: str = ""
     """In Slurm's words."""
+    node: str = ""
+    """Where it ran."""
     steps: tuple[StepEnd, ...] = ()
     """Its steps, where the accounting tells of them."""
 

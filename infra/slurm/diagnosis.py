@@ -1,14 +1,14 @@
 """What `milepost doctor` says of Slurm."""
 
-from infra.slurm.client import SlurmClient
+from infra.slurm.selection import SelectedClient
 from schemas.diagnosis import Check, CheckStatus
 from schemas.errors import SetupError, TransientError
 
 
-def check_slurm(client: SlurmClient) -> Check:
+def check_slurm(selected: SelectedClient) -> Check:
     """The cluster that this machine talks with; without one, only `scheduler.type: slurm` is missed."""
     try:
-        nodes = client.nodes()
+        nodes = selected.client.nodes()
     except SetupError:
         return Check(name="slurm", status=CheckStatus.OK, detail="not installed; scheduler.type: local does without")
     except TransientError as exc:
@@ -17,5 +17,5 @@ def check_slurm(client: SlurmClient) -> Check:
     by_name = {node.node: node for node in nodes}
     num_gpus = sum(node.num_gpus for node in by_name.values())
     partitions = ", ".join(sorted({node.partition for node in nodes}))
-    detail = f"{len(by_name)} nodes, {num_gpus} GPUs, partitions {partitions}; spoken to by Slurm's own commands"
+    detail = f"{len(by_name)} nodes, {num_gpus} GPUs, partitions {partitions}; spoken to by {selected.reason}"
     return Check(name="slurm", status=CheckStatus.OK, detail=detail)

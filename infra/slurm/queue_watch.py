@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -135,10 +136,11 @@ class QueueWatch:
                 self._client.cancel([job])
                 return JobStatus(state=JobState.KILLED, cause=EndCause.REFUSED, detail=record.reason)
             state = JobState.PENDING if record.state.is_waiting else JobState.RUNNING
-            return JobStatus(state=state, detail="" if record.reason == "None" else record.reason)
+            return JobStatus(state=state, detail="" if record.reason == "None" else record.reason, node=record.node)
         end = self._client.end_of(job)
         if end is None and record is not None:
-            end = JobEnd(job=StepEnd(state=record.state, exit_code=0, signal=0), reason=record.reason)
+            step = StepEnd(state=record.state, exit_code=0, signal=0)
+            end = JobEnd(job=step, reason=record.reason, node=record.node)
         if end is not None:
             return classify_end(end, self._words(job))
         before = self.status(job)
@@ -146,7 +148,7 @@ class QueueWatch:
             return JobStatus(state=JobState.KILLED, cause=EndCause.USER, detail="cancelled while it waited")
         if unseen_s > _LOST_AFTER_S:
             detail = f"Slurm does not know job {job} any more"
-            return JobStatus(state=JobState.KILLED, cause=EndCause.INFRASTRUCTURE, detail=detail)
+            return replace(before, state=JobState.KILLED, cause=EndCause.INFRASTRUCTURE, detail=detail)
         return before
 
     def _words(self, job: str) -> str:

@@ -51,7 +51,7 @@ class BatchJob:
     comment: str
     """What tells this submission from every other one of the run."""
     elements: tuple[LaunchSpec, ...]
-    """What each element runs; they have the same placement."""
+    """What each element runs; they have the same placement and nodes left out."""
     config: SlurmConfig
     """What is asked of the cluster."""
 
@@ -63,6 +63,7 @@ def batch_script(job: BatchJob) -> str:
         ConfigError: a name holds a line break, which no directive can.
     """
     placement, config = job.elements[0].placement, job.config
+    excluded = (*config.exclude_nodes, *job.elements[0].exclude_nodes)
     directives = [
         ("job-name", job.name),
         ("comment", job.comment),
@@ -78,6 +79,7 @@ def batch_script(job: BatchJob) -> str:
         ("time", config.time),
         ("constraint", config.constraint),
         ("reservation", config.reservation),
+        ("exclude", ",".join(excluded) or None),
         ("open-mode", "append"),
     ]
     lines = ["#!/bin/bash"]

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ from infra.devcluster.cluster import DevCluster
 from infra.launchers.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
 from infra.launchers.slurm import SlurmLauncher
 from infra.slurm.cli import CliClient
+from infra.slurm.selection import select_client
 from schemas.errors import SetupError, TransientError
 from schemas.slurm import SlurmConfig
 from tests.integration.slurm_cluster import ask, wait_until
@@ -35,7 +37,8 @@ class Bench:
         self.launchers: list[SlurmLauncher] = []
 
     def launcher(self, config: SlurmConfig = QUICK, *, run_key: str = "a run") -> SlurmLauncher:
-        launcher = SlurmLauncher(CliClient(), config, run_key=f"{self.folder}/{run_key}", folder=self.folder / "slurm")
+        client = select_client("auto").client
+        launcher = SlurmLauncher(client, config, run_key=f"{self.folder}/{run_key}", folder=self.folder / "slurm")
         self.launchers.append(launcher)
         return launcher
 
@@ -70,7 +73,7 @@ class TestSlurmLauncher(LauncherContract):
     @pytest.fixture
     def launcher(self, cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLauncher]:
         folder = tmp_path_factory.mktemp("run") / 'it\'s a $(run)\n100% "so"'
-        launcher = SlurmLauncher(CliClient(), QUICK, run_key="a\nrun's $(key)", folder=folder)
+        launcher = SlurmLauncher(select_client("auto").client, QUICK, run_key="a\nrun's $(key)", folder=folder)
         yield launcher
         launcher.close()
 
@@ -80,6 +83,21 @@ class TestSlurmLauncher(LauncherContract):
             job = submit(code, placement=Placement(num_gpus=num_gpus, num_cpus=2))
             assert launcher.wait(job, timeout_s=LONG_S).state is JobState.SUCCEEDED
             assert json.loads((tmp_path / "log.txt").read_text().splitlines()[-1]) == ["2", names]
+
+
+def test_a_job_is_told_with_its_node_and_made_again_on_another(bench: Bench) -> None:
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, exclude_nodes=("n[2-2]",)))
+    first = bench.end(launcher, "print('made')")
+    assert (first.state, first.node in ("n1", "n3")) == (JobState.SUCCEEDED, True)
+    again = replace(bench.spec("print('made again')", name="again"), exclude_nodes=(first.node,))
+    other = bench.spec("print('made too')", name="other")
+    jobs = launcher.submit([again, other])
+    ends = [launcher.wait(job, timeout_s=LONG_S) for job in jobs]
+    assert {"n1", "n2", "n3"} - {"n2", first.node} == {ends[0].node}
+    assert jobs[0].partition("_")[0] != jobs[1].partition("_")[0]
+    everywhere = replace(bench.spec(), exclude_nodes=("n1", "n3"))
+    with pytest.raises(SetupError, match=r"scheduler\.slurm\.exclude_nodes"):
+        launcher.submit([everywhere])
 
 
 def test_a_job_keeps_its_files_in_a_folder_of_its_own(bench: Bench) -> None:

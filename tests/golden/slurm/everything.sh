@@ -13,9 +13,9 @@
 #SBATCH --time="1-12:00:00"
 #SBATCH --constraint="[a100|h100]&nvlink"
 #SBATCH --reservation="milepost"
+#SBATCH --exclude="node[7-9],node12,node3"
 #SBATCH --open-mode="append"
 #SBATCH --no-requeue
-#SBATCH --exclude=node[7-9]
 #SBATCH --mail-type=FAIL
 
 case "$SLURM_ARRAY_TASK_ID" in

@@ -55,7 +55,11 @@ def test_what_is_no_time_limit_is_refused(text: str) -> None:
         ("env", {"A": "x\0"}),
         ("container", "apptainer 'exec"),
         ("max_queue_s", 0),
-        ("client", "pyslurm"),
+        ("client", "rest"),
+        ("extra", ["--exclude=node7"]),
+        ("exclude_nodes", ["node 7"]),
+        ("exclude_nodes", ["node7,node8"]),
+        ("exclude_nodes", ["./file"]),
         ("cpus_per_replica", 0),
     ],
 )
@@ -66,4 +70,5 @@ def test_what_slurm_cannot_be_asked_is_refused(field: str, value: object) -> Non
 
 def test_values_as_yaml_gives_them_are_taken() -> None:
     config = SlurmConfig.model_validate({"extra": "--exclusive", "env": {"A": 1, "B": "x"}, "time": "1-00:00"})
+    assert SlurmConfig.model_validate({"exclude_nodes": "gpu-[7-9,12]a.b"}).exclude_nodes == ("gpu-[7-9,12]a.b",)
     assert (config.extra, config.env) == (("--exclusive",), {"A": "1", "B": "x"})

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,11 +45,12 @@ JOBS = {
             constraint="[a100|h100]&nvlink",
             reservation="milepost",
             memory="64G",
-            extra=("--exclude=node[7-9]", "--mail-type=FAIL"),
+            extra=("--mail-type=FAIL",),
+            exclude_nodes=("node[7-9]", "node12"),
             env={"TOKEN": "never in a script"},
             container="apptainer exec --nv --bind '/data/my files' /images/vllm.sif",
         ),
-        element(0, num_gpus=8, num_cpus=64),
+        replace(element(0, num_gpus=8, num_cpus=64), exclude_nodes=("node3",)),
     ),
     "hostile": job(
         SlurmConfig(account=HOSTILE, container="srun --container-image='my image'"),
