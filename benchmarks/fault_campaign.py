@@ -10,11 +10,9 @@ broken. `--scheduler slurm` brings up a cluster of three nodes (root), and adds 
 """
 
 import argparse
-import os
 import sys
 import tempfile
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,13 +23,10 @@ from benchmarks.faults import cluster as cluster_faults  # noqa: E402 - the repo
 from benchmarks.faults import engines, processes, storage  # noqa: E402
 from benchmarks.faults.fault import Fault  # noqa: E402
 from benchmarks.faults.scene import World  # noqa: E402
+from benchmarks.faults.services import prefect_server, slurm_cluster  # noqa: E402
 from benchmarks.faults.trial import Outcome, make_reference, run_trial  # noqa: E402
-from flows.local_server import LocalServer  # noqa: E402
 from infra.devcluster.cluster import DevCluster  # noqa: E402
-from infra.launchers.environment import clean_environment  # noqa: E402
-from infra.machine import memory_available_bytes  # noqa: E402
 from infra.text_table import TextTable, to_markdown  # noqa: E402
-from schemas.devcluster import DevClusterSpec  # noqa: E402
 
 ANYWHERE: Final = (*processes.FAULTS, *storage.FAULTS, *engines.FAULTS)
 HEADER: Final = [
@@ -46,28 +41,6 @@ HEADER: Final = [
     "generated again although finished for 1 s",
     "other findings",
 ]
-
-
-@contextmanager
-def prefect_server(folder: Path) -> Generator[dict[str, str]]:
-    """Yield the environment of commands that share one Prefect server."""
-    os.environ["PREFECT_HOME"] = str(folder / "prefect")
-    with LocalServer(folder / "prefect") as server:
-        url = server.wait_ready()
-        ours = {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_API_URL": url, "CUDA_VISIBLE_DEVICES": ""}
-        yield clean_environment(os.environ) | ours
-
-
-@contextmanager
-def slurm_cluster(folder: Path) -> Generator[DevCluster]:
-    """Yield a cluster of three nodes that is taken down afterwards."""
-    cluster = DevCluster(folder / "cluster")
-    spec = DevClusterSpec(memory_per_node_mib=memory_available_bytes() >> 20, accounting=True)
-    try:
-        cluster.up(spec)
-        yield cluster
-    finally:
-        cluster.down()
 
 
 def run_campaign(faults: Sequence[Fault], world: World, folder: Path, options: argparse.Namespace) -> list[Outcome]:
@@ -154,11 +127,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="milepost-faults-") as temporary:
         folder = Path(temporary) if options.keep is None else options.keep.absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        with prefect_server(folder) as environment:
+        with prefect_server(folder / "prefect") as environment:
             if options.scheduler == "local":
                 outcomes = run_campaign(faults, _world(options, environment, None), folder, options)
             else:
-                with slurm_cluster(folder) as cluster:
+                with slurm_cluster(folder / "cluster") as cluster:
                     environment["SLURM_CONF"] = str(cluster.paths.slurm_conf)
                     outcomes = run_campaign(faults, _world(options, environment, cluster), folder, options)
     print(to_markdown(tabulate(faults, outcomes)))

@@ -109,13 +109,20 @@ def _cluster(scene: Scene) -> DevCluster:
 
 
 FAULTS: Final = (
-    Fault(name="job-sigkill", inject=_with_a_job(_kill_job)),
-    Fault(name="job-cancelled", inject=_with_a_job(_cancel_job)),
-    Fault(name="time-limit", inject=_with_a_job(_end_time), overrides=(*_SLOW, "scheduler.slurm.time=30")),
-    Fault(name="preempted", inject=_with_a_job(_preempt)),
-    Fault(name="requeue-refused", inject=_with_a_job(_requeue)),
-    Fault(name="node-down", inject=_with_a_job(_set_down), heal=_resume_nodes),
-    Fault(name="slurmd-sigkill", inject=_with_a_job(_kill_node_daemon), heal=_restart, overrides=_SLOW),
+    Fault(name="job-sigkill", inject=_with_a_job(_kill_job), needs_worker=True),
+    Fault(name="job-cancelled", inject=_with_a_job(_cancel_job), needs_worker=True),
+    Fault(
+        name="time-limit",
+        inject=_with_a_job(_end_time),
+        needs_worker=True,
+        overrides=(*_SLOW, "scheduler.slurm.time=30"),
+    ),
+    Fault(name="preempted", inject=_with_a_job(_preempt), needs_worker=True),
+    Fault(name="requeue-refused", inject=_with_a_job(_requeue), needs_worker=True),
+    Fault(name="node-down", inject=_with_a_job(_set_down), needs_worker=True, heal=_resume_nodes),
+    Fault(
+        name="slurmd-sigkill", inject=_with_a_job(_kill_node_daemon), needs_worker=True, heal=_restart, overrides=_SLOW
+    ),
     Fault(name="slurmctld-away", inject=_stop_for_a_while("slurmctld"), heal=_restart),
     Fault(name="slurmdbd-away", inject=_stop_for_a_while("slurmdbd"), heal=_restart),
     SLURM_MEMORY_FAULT,

@@ -41,6 +41,8 @@ class Fault:
     """Settings of the commands."""
     unavailable: Callable[[], str | None] = _anywhere
     """Why it cannot be tried on this machine; None when it can."""
+    needs_worker: bool = False
+    """Whether it comes while a worker runs; else it may come as late as after the last sample."""
     changes_replicas: bool = False
     """Whether the run must go on with another number of replicas; else chance decides."""
     deadly_rate: float = 0.0
@@ -75,14 +77,15 @@ def draw_moment(rng: random.Random) -> Moment:
     return Moment("end" if number > 1 - _END_SHARE else "generation", share)
 
 
-def await_moment(moment: Moment, scene: Scene) -> bool:
+def await_moment(fault: Fault, moment: Moment, scene: Scene) -> bool:
     """Wait for the moment; return False when the command ended before it."""
     command = scene.commands[-1]
     if moment.phase != "start-up":
         needed = scene.world.num_items * N_SAMPLES * (moment.share if moment.phase == "generation" else _AT_THE_END)
         while command.is_running and scene.num_finished() < max(1, needed):
             time.sleep(_LOOK_S)
-    phase_s = {"start-up": scene.pace.startup_s, "generation": 0.0, "end": scene.pace.end_s}[moment.phase]
+    end_s = 0.0 if fault.needs_worker else scene.pace.end_s
+    phase_s = {"start-up": scene.pace.startup_s, "generation": 0.0, "end": end_s}[moment.phase]
     until = time.monotonic() + moment.share * phase_s
     while command.is_running and time.monotonic() < until:
         time.sleep(min(_LOOK_S, max(0.0, until - time.monotonic())))

@@ -34,11 +34,12 @@ def _interrupt(scene: Scene) -> bool:
 
 
 FAULTS: Final = (
-    Fault(name="worker-sigkill", inject=_to_a_worker(signal.SIGKILL)),
-    Fault(name="worker-sigsegv", inject=_to_a_worker(signal.SIGSEGV)),
+    Fault(name="worker-sigkill", inject=_to_a_worker(signal.SIGKILL), needs_worker=True),
+    Fault(name="worker-sigsegv", inject=_to_a_worker(signal.SIGSEGV), needs_worker=True),
     Fault(
         name="worker-sigstop",
         inject=_to_a_worker(signal.SIGSTOP),
+        needs_worker=True,
         overrides=("rollout.hang_timeout=8", "rollout.setup_timeout=60"),
     ),
     Fault(name="controller-sigkill", inject=_to_the_controller(signal.SIGKILL)),

@@ -133,8 +133,8 @@ class Scene:
         """Where the runs are."""
         return self.folder / "out"
 
-    def start(self, num_replicas: int) -> Command:
-        """Give the command."""
+    def start(self, backend: str) -> Command:
+        """Give the command with that backend."""
         config = self.folder / "config.yaml"
         config.write_text(_CONFIG)
         world = self.world
@@ -147,7 +147,7 @@ class Scene:
             f"valid_dataset.path=reasoning_gym:chain_sum?size={world.num_items}&seed=1",
             f"engine.python={world.engine_python}",
             f"engine.stand_in.step_s={world.step_s}",
-            f"rollout.backend=vllm:d{num_replicas}",
+            f"rollout.backend={backend}",
             *(["scheduler.type=slurm", "scheduler.slurm.memory=500M", *on_slurm] if world.cluster else []),
             *self.overrides,
         ]

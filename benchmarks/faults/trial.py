@@ -59,7 +59,7 @@ def make_reference(world: World, folder: Path) -> Reference:
         SystemExit: it fails.
     """
     scene = Scene(world=world, folder=folder, rng=random.Random(0), overrides=[], pace=Pace(0.0, 0.0, 0))
-    command = scene.start(world.replica_choices[-1])
+    command = scene.start(f"vllm:d{world.replica_choices[-1]}")
     began, first, last, num_finished, address_space_bytes = time.monotonic(), 0.0, 0.0, 0, 0
     while command.is_running:
         if (found := scene.num_finished()) > num_finished:
@@ -107,8 +107,8 @@ def run_trial(fault: Fault, world: World, folder: Path, seed: str, reference: Re
 def _disturb(fault: Fault, scene: Scene) -> tuple[Moment | None, float | None]:
     """Give the command and do the fault; return when it came, as a moment and in Unix seconds."""
     choices, moment = scene.world.replica_choices, draw_moment(scene.rng)
-    scene.start(scene.rng.choice(choices))
-    if fault.inject is None or not await_moment(moment, scene):
+    scene.start(f"vllm:d{scene.rng.choice(choices)}")
+    if fault.inject is None or not await_moment(fault, moment, scene):
         return None, None
     fault_at = time.time()
     return (moment, fault_at) if fault.inject(scene) else (None, None)
@@ -131,7 +131,7 @@ def _finish(fault: Fault, scene: Scene, problems: list[str]) -> None:
         if code == 0 or not scene.is_resumable() or number == _MAX_COMMANDS:
             return
         others = [choice for choice in choices if choice != choices[-1]] or list(choices)
-        scene.start(scene.rng.choice(others if fault.changes_replicas else choices))
+        scene.start(f"vllm:d{scene.rng.choice(others if fault.changes_replicas else choices)}")
 
 
 def _expected(fault: Fault, samples: Mapping[SampleKey, Sample]) -> dict[SampleKey, Sample | None]:

@@ -1,0 +1,39 @@
+"""The Prefect server and the Slurm cluster that a benchmark's commands use, for as long as it runs."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flows.local_server import LocalServer
+from infra.devcluster.cluster import DevCluster
+from infra.launchers.environment import clean_environment
+from infra.machine import memory_available_bytes
+from schemas.devcluster import DevClusterSpec
+
+
+@contextmanager
+def prefect_server(folder: Path) -> Generator[dict[str, str]]:
+    """Yield the environment of commands that share one Prefect server, which keeps its files in `folder`."""
+    os.environ["PREFECT_HOME"] = str(folder)
+    with LocalServer(folder) as server:
+        ours = {"PREFECT_HOME": str(folder), "PREFECT_API_URL": server.wait_ready(), "CUDA_VISIBLE_DEVICES": ""}
+        yield clean_environment(os.environ) | ours
+
+
+@contextmanager
+def slurm_cluster(folder: Path, *, num_nodes: int = 3, gpus_per_node: int = 2) -> Generator[DevCluster]:
+    """Yield a cluster with accounting that is taken down afterwards; `folder` need not exist. Root only."""
+    cluster = DevCluster(folder)
+    spec = DevClusterSpec(
+        num_nodes=num_nodes,
+        gpus_per_node=gpus_per_node,
+        cpus_per_node=max(4, gpus_per_node),
+        memory_per_node_mib=memory_available_bytes() >> 20,
+        accounting=True,
+    )
+    try:
+        cluster.up(spec)
+        yield cluster
+    finally:
+        cluster.down()
