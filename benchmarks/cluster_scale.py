@@ -29,7 +29,7 @@ from benchmarks.faults.services import prefect_server, slurm_cluster  # noqa: E4
 from infra.devcluster.cluster import DevCluster  # noqa: E402
 from infra.run_directory import list_runs  # noqa: E402
 from infra.store import open_store  # noqa: E402
-from tasks.inference.planning import SampleKey  # noqa: E402
+from schemas.identity import SampleKey  # noqa: E402
 
 NUM_NODES: Final = 12
 GPUS_PER_NODE: Final = 8

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 from infra.run_directory import list_runs
 from infra.store import open_store
+from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.states import Verdict
 from tasks.inference.journal import read_journal
-from tasks.inference.planning import SampleKey
 
 SAFE_AFTER_S: Final = 1.0
 """A sample that had been finished for longer must never be generated again."""

@@ -14,7 +14,7 @@ from benchmarks.faults.fault import Fault, Moment, await_moment, draw_moment
 from benchmarks.faults.scene import Pace, Scene, World
 from infra.engines.stand_in import is_poisoned
 from schemas.errors import MilepostError
-from tasks.inference.planning import SampleKey
+from schemas.identity import SampleKey
 
 _PATIENCE_S: Final = 240.0
 """Longest time of one command: ten times what an undisturbed one takes."""
