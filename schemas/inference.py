@@ -279,6 +279,8 @@ class EngineFacts(Model):
     """Package name to version: engine, torch, transformers, python."""
     device: str
     """Device name, such as a GPU's product name or the CPU's model name."""
+    node: str = ""
+    """Machine that the worker ran on, by the name that its scheduler knows it by; empty where it did not say."""
     device_count: int
     """Devices this replica uses; 0 on CPU."""
     dtype: str

@@ -154,6 +154,7 @@ SHARDS: Final = _schema(
     _field("engine", pa.string(), "Engine adapter it ran; null when it never said", nullable=True),
     _field("dtype", pa.string(), "dtype in use; null when it never said", nullable=True),
     _field("device", pa.string(), "Its device; null when it never said", nullable=True),
+    _field("node", pa.string(), "Machine it ran on; null when it never said", nullable=True),
     _field("weight_sample", pa.string(), "Digest of a sample of the weights it loaded, hex", nullable=True),
     _field("versions", pa.map_(pa.string(), pa.string()), "Package versions of its engine"),
 )

@@ -93,10 +93,11 @@ def settle_disagreement(config: EvaluationConfig, session: RunSession, report: C
         return False
     if action == "quarantine" and 2 * len(suspects) < len(report.replicas):
         logger.warning("%s set aside, its samples are made again: %s", ", ".join(map(str, suspects)), report.message)
+        avoided = _nodes_of_suspects_alone(session.run, report, suspects)
         for replica in report.replicas:
             if replica.name in suspects:
                 _set_aside(session.run, replica)
-        session.make_again(config, suspects, report.message)
+        session.make_again(config, suspects, report.message, avoided_nodes=avoided)
         return True
     why = "; nobody can say which of them is wrong, so none can be set aside" if action == "quarantine" else ""
     raise DistributedEvaluationError(
@@ -104,6 +105,18 @@ def settle_disagreement(config: EvaluationConfig, session: RunSession, report: C
         f"{session.run.path}. See the logs of the replicas named and their machines; then the same command with "
         "consistency.on_violation=quarantine makes their samples again elsewhere, with =warn it publishes all"
     )
+
+
+def _nodes_of_suspects_alone(
+    run: RunDirectory, report: ConsistencyReport, suspects: Sequence[WorkerName]
+) -> frozenset[str]:
+    """Return the machines on which all workers are suspects; one that served others well has another fault."""
+    by_suspicion: dict[bool, set[str]] = {True: set(), False: set()}
+    for replica in report.replicas:
+        facts = read_facts(run.replica_dir(replica.attempt or 0, replica.number))
+        if facts is not None and facts.node:
+            by_suspicion[replica.name in suspects].add(facts.node)
+    return frozenset(by_suspicion[True] - by_suspicion[False])
 
 
 def _read_samples(run: RunDirectory) -> pa.Table:
@@ -176,6 +189,7 @@ def _shards_table(
                 "engine": own and own.engine,
                 "dtype": own and own.dtype,
                 "device": own and own.device,
+                "node": (own and own.node) or None,
                 "weight_sample": own and own.weight_sample,
                 "versions": list(own.versions.items()) if own else [],
             }

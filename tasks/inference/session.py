@@ -77,6 +77,7 @@ class RunSession:
         self.launcher: Launcher = LocalLauncher()
         self.settings: ReplicaSettings | None = None
         self.board = WorkBoard({})
+        self.avoided_nodes = frozenset[str]()
         self.stopping = threading.Event()
         self._config: EvaluationConfig | None = None
         self._first_attempt = 1
@@ -191,8 +192,17 @@ class RunSession:
         """
         return self.board.remaining(replica, finished_samples(self._folders[replica]))
 
-    def make_again(self, config: EvaluationConfig, workers: Sequence[WorkerName], reason: str) -> None:
+    def make_again(
+        self,
+        config: EvaluationConfig,
+        workers: Sequence[WorkerName],
+        reason: str,
+        *,
+        avoided_nodes: frozenset[str] = frozenset(),
+    ) -> None:
         """Begin an attempt that makes the samples of these workers, set aside before, on the other replicas.
+
+        `avoided_nodes`: machines on which a scheduler starts no replica of this run any more.
 
         Raises:
             StoreError: the run folder cannot be written.
@@ -202,6 +212,7 @@ class RunSession:
         dropped = {worker.replica for worker in workers if (worker.attempt or 0) >= self._first_attempt}
         kept = tuple(placement for replica, placement in enumerate(self.settings.placements) if replica not in dropped)
         self.add_difference(f"{', '.join(map(str, workers))} quarantined: {reason}")
+        self.avoided_nodes |= avoided_nodes
         # all of them are left out only where the last attempt itself made up for others
         settings = self.settings._replace(placements=kept or self.settings.placements)
         num_resumed = self.num_resumed

@@ -45,6 +45,8 @@ class ReplicaLaunch:
     """Devices and cores."""
     log_path: Path
     """The worker's stdout and stderr."""
+    exclude_nodes: tuple[str, ...] = ()
+    """Machines not to start it on."""
     setup_timeout_s: float
     """Longest time from the start of its process to the first request."""
     max_queue_s: float | None = None
@@ -112,6 +114,7 @@ def launch_spec(spec: WorkerSpec, launcher: Launcher, launch: ReplicaLaunch) -> 
         cwd=spec.output_dir,
         log_path=launch.log_path,
         placement=launch.placement,
+        exclude_nodes=launch.exclude_nodes,
         env={"PYTHONPATH": str(_import_root(spec.output_dir)), "PYTHONUNBUFFERED": "1"},
     )
 

@@ -6,6 +6,7 @@ that says how. Runs in the engine environment; talks with its controller through
 
 import argparse
 import os
+import platform
 import sys
 import threading
 import time
@@ -40,6 +41,8 @@ from tasks.inference.worker_files import EXIT_CODES, StartedLog, read_spec, writ
 
 _QUEUE_FACTOR: Final = 2
 """Requests in the engine per place in the batch: a place that falls free is filled in the engine's next step."""
+_NODE: Final = "MILEPOST_NODE"
+"""Set by the batch script: what a scheduler calls this machine may differ from what it calls itself."""
 _LOOK_S: Final = 0.5
 """Time between two looks at what the controller has changed in the work."""
 
@@ -289,6 +292,7 @@ def _loaded_facts(engine: Engine, spec: WorkerSpec) -> EngineFacts:
             "tokenizer_digest": digest_tokenizer(folder),
             "chat_template_digest": digest_chat_template(find_chat_template(folder)),
             "sampling": spec.sampling,
+            "node": os.environ.get(_NODE) or platform.node(),
         }
     )
 
