@@ -13,6 +13,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ from benchmarks.faults import cluster as cluster_faults  # noqa: E402 - the repo
 from benchmarks.faults import engines, processes, storage  # noqa: E402
 from benchmarks.faults.fault import Fault  # noqa: E402
 from benchmarks.faults.scene import World  # noqa: E402
-from benchmarks.faults.services import prefect_server, slurm_cluster  # noqa: E402
+from benchmarks.faults.services import end_on_sigterm, prefect_server, slurm_cluster  # noqa: E402
 from benchmarks.faults.trial import Outcome, make_reference, run_trial  # noqa: E402
 from infra.devcluster.cluster import DevCluster  # noqa: E402
 from infra.text_table import TextTable, to_markdown  # noqa: E402
@@ -114,6 +115,9 @@ def main() -> int:
     """Run the campaign."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scheduler", choices=["local", "slurm"], default="local")
+    parser.add_argument(
+        "--cluster", type=Path, metavar="FOLDER", help="a `milepost devcluster` that is up, with 3 nodes"
+    )
     parser.add_argument("--faults", nargs="+", default=[], metavar="NAME", help="default: all")
     parser.add_argument("--runs", type=int, default=2, help="of each fault")
     parser.add_argument("--seed", type=int, default=1)
@@ -124,6 +128,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder for all files, empty or new; default: removed at the end")
     options = parser.parse_args()
     faults = choose(options)
+    end_on_sigterm()
     with tempfile.TemporaryDirectory(prefix="milepost-faults-") as temporary:
         folder = Path(temporary) if options.keep is None else options.keep.absolute()
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +136,8 @@ def main() -> int:
             if options.scheduler == "local":
                 outcomes = run_campaign(faults, _world(options, environment, None), folder, options)
             else:
-                with slurm_cluster(folder / "cluster") as cluster:
+                given = options.cluster and nullcontext(DevCluster(options.cluster))
+                with given or slurm_cluster(folder / "cluster") as cluster:
                     environment["SLURM_CONF"] = str(cluster.paths.slurm_conf)
                     outcomes = run_campaign(faults, _world(options, environment, cluster), folder, options)
     print(to_markdown(tabulate(faults, outcomes)))

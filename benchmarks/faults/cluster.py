@@ -14,8 +14,8 @@ from benchmarks.faults.scene import Job, Scene
 from infra.devcluster.cluster import DevCluster
 from schemas.devcluster import DevClusterState
 
-_SLOW: Final = ("engine.stand_in.step_s=0.03",)
-"""Three times as long: what Slurm needs half a minute for must come before the end of the run."""
+_SLOW: Final = ("engine.stand_in.step_s=0.08",)
+"""Minutes instead of seconds: Slurm takes half a minute to see that a job's time is up or that a node is gone."""
 _AWAY_S: Final = (20.0, 60.0)
 _PREEMPTED_S: Final = 10
 
