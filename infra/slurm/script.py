@@ -15,8 +15,18 @@ from infra.launchers.environment import SCHEDULER_PREFIXES
 from schemas.errors import ConfigError
 from schemas.slurm import SlurmConfig
 
-_SCRUB: Final = "unset -v " + " ".join(f"${{!{prefix}@}}" for prefix in SCHEDULER_PREFIXES) + '; exec "$@"'
+_SCRUB: Final = "unset -v " + " ".join(f"${{!{prefix}@}}" for prefix in SCHEDULER_PREFIXES)
+_START: Final = _SCRUB + '; while [ "$1" != -- ]; do export "$1"; shift; done; shift; exec "$@"'
 """Run by the bash next to the replica, inside a container where there is one."""
+_OWN_VARIABLES: Final = (
+    "MILEPOST_NODE",
+    "OMP_NUM_THREADS",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "VLLM_CACHE_ROOT",
+    "VLLM_PORT",
+)
+"""Set by the script below, beside those of the specification and the configuration."""
 _BODY: Final = """\
 cd -- "$folder" || exit 1
 exec >>"$log" 2>&1
@@ -26,6 +36,7 @@ export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
 export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"
 export VLLM_PORT="${VLLM_PORT:-$((20000 + SLURM_JOB_ID % 120 * 100))}"
+export MILEPOST_NODE="${SLURMD_NODENAME:-}"
 # Slurm signals this shell alone at first: the replica has to hear of it, and is waited for
 trap 'told=yes; kill -TERM "$replica" 2>/dev/null' TERM
 """
@@ -93,8 +104,13 @@ def batch_script(job: BatchJob) -> str:
     if not placement.num_gpus:
         lines.append("export CUDA_VISIBLE_DEVICES=")
     lines.append(f"export OMP_NUM_THREADS={placement.num_cpus}")
-    container = "".join(f"{word} " for word in _quoted(shlex.split(config.container or "")))
-    command = f'{container}bash -c {shlex.quote(_SCRUB)} milepost "${{argv[@]}}" </dev/null &\n'
+    container, settings = "", ""
+    if config.container is not None:
+        # since 22.05 srun takes one core whatever the job has
+        lines.append('export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"')
+        container = " ".join(_quoted(shlex.split(config.container))) + " "
+        settings = _settings(job)
+    command = f'{container}bash -c {shlex.quote(_START)} milepost {settings}-- "${{argv[@]}}" </dev/null &\n'
     return "\n".join(lines) + "\n" + _BODY + command + _END
 
 
@@ -128,6 +144,15 @@ def _assignments(element: LaunchSpec) -> list[str]:
         f"    argv=({' '.join(_quoted(element.argv))})",
         *exports,
     ]
+
+
+def _settings(job: BatchJob) -> str:
+    """Return words of bash that give the variables which a replica needs to the bash inside a container.
+
+    Both Apptainer and Pyxis let what an image sets win over what the job has.
+    """
+    names = {*_OWN_VARIABLES, *job.config.env}.union(*(element.env for element in job.elements))
+    return "".join(f'${{{name}+"{name}=${name}"}} ' for name in sorted(names))
 
 
 def _quoted(words: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """The launcher on a real Slurm: the contract of all launchers, every way for a job to end, a cluster in trouble."""
 
+import ast
 import json
 import os
 import signal
@@ -124,6 +125,25 @@ def test_memory_inside_a_step_of_srun_counts_too(bench: Bench, cluster: DevClust
         pytest.skip("no control groups of version 1: Slurm cannot limit memory here")
     launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, memory="100M", container="srun --quiet"))
     assert bench.end(launcher, "x = bytearray(400 << 20)").cause is EndCause.OUT_OF_MEMORY
+
+
+def test_a_step_of_srun_has_the_cores_of_its_job_and_names_as_they_are(bench: Bench, cluster: DevCluster) -> None:
+    config = SlurmConfig(poll_interval_s=0.2, container="srun --quiet", env={"TEXT": "it's\n$(x)"})
+    code = (
+        "import os, sys, time, pathlib\n"
+        "print(ascii([sys.argv[1:], os.environ['TEXT'], [name for name in os.environ if 'SLURM' in name]]))\n"
+        "sys.stdout.flush()\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.1)"
+    )
+    spec = bench.spec(code, name="it's $(a) folder")
+    wide = replace(spec, argv=(*spec.argv, 'say "hi"\n'), placement=Placement(num_gpus=0, num_cpus=3))
+    launcher = bench.launcher(config)
+    (job,) = launcher.submit([wide])
+    assert ast.literal_eval(wait_for(spec.log_path)) == [['say "hi"\n'], "it's\n$(x)", []]
+    steps = ask(cluster, "scontrol", "-o", "show", "step", f"{job}.0")
+    assert " CPUs=3 " in steps
+    (spec.cwd / "go").touch()
+    assert launcher.wait(job, timeout_s=LONG_S).state is JobState.SUCCEEDED
 
 
 def test_a_container_command_runs_the_job(bench: Bench) -> None:

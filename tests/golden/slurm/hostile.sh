@@ -24,6 +24,7 @@ esac
 
 export CUDA_VISIBLE_DEVICES=
 export OMP_NUM_THREADS=1
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 cd -- "$folder" || exit 1
 exec >>"$log" 2>&1
 # compilers of engines on one node must not write into one another's files, nor listen on one port
@@ -32,9 +33,10 @@ export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
 export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"
 export VLLM_PORT="${VLLM_PORT:-$((20000 + SLURM_JOB_ID % 120 * 100))}"
+export MILEPOST_NODE="${SLURMD_NODENAME:-}"
 # Slurm signals this shell alone at first: the replica has to hear of it, and is waited for
 trap 'told=yes; kill -TERM "$replica" 2>/dev/null' TERM
-srun '--container-image=my image' bash -c 'unset -v ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; exec "$@"' milepost "${argv[@]}" </dev/null &
+srun '--container-image=my image' bash -c 'unset -v ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; while [ "$1" != -- ]; do export "$1"; shift; done; shift; exec "$@"' milepost ${MILEPOST_NODE+"MILEPOST_NODE=$MILEPOST_NODE"} ${OMP_NUM_THREADS+"OMP_NUM_THREADS=$OMP_NUM_THREADS"} ${PYTHONPATH+"PYTHONPATH=$PYTHONPATH"} ${PYTHONUNBUFFERED+"PYTHONUNBUFFERED=$PYTHONUNBUFFERED"} ${TORCHINDUCTOR_CACHE_DIR+"TORCHINDUCTOR_CACHE_DIR=$TORCHINDUCTOR_CACHE_DIR"} ${TRITON_CACHE_DIR+"TRITON_CACHE_DIR=$TRITON_CACHE_DIR"} ${VLLM_CACHE_ROOT+"VLLM_CACHE_ROOT=$VLLM_CACHE_ROOT"} ${VLLM_PORT+"VLLM_PORT=$VLLM_PORT"} -- "${argv[@]}" </dev/null &
 replica=$!
 told=yes
 while [ -n "$told" ]; do

@@ -35,9 +35,10 @@ export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
 export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"
 export VLLM_PORT="${VLLM_PORT:-$((20000 + SLURM_JOB_ID % 120 * 100))}"
+export MILEPOST_NODE="${SLURMD_NODENAME:-}"
 # Slurm signals this shell alone at first: the replica has to hear of it, and is waited for
 trap 'told=yes; kill -TERM "$replica" 2>/dev/null' TERM
-bash -c 'unset -v ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; exec "$@"' milepost "${argv[@]}" </dev/null &
+bash -c 'unset -v ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; while [ "$1" != -- ]; do export "$1"; shift; done; shift; exec "$@"' milepost -- "${argv[@]}" </dev/null &
 replica=$!
 told=yes
 while [ -n "$told" ]; do

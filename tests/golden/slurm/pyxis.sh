@@ -1,0 +1,51 @@
+#!/bin/bash
+#SBATCH --job-name="milepost-r-0123abcd"
+#SBATCH --comment="r/replica-0 +1 0a1b2c"
+#SBATCH --array="0-1"
+#SBATCH --nodes="1"
+#SBATCH --ntasks="1"
+#SBATCH --cpus-per-task="8"
+#SBATCH --gres="gpu:2"
+#SBATCH --open-mode="append"
+#SBATCH --no-requeue
+
+case "$SLURM_ARRAY_TASK_ID" in
+0)
+    folder='/a b/it'"'"'s/0'
+    log='/a b/it'"'"'s/0.log'
+    argv=(/env/bin/python -m tasks.inference.worker '/a b/it'"'"'s/0/spec.json')
+    export PYTHONPATH=/milepost
+    export PYTHONUNBUFFERED=1
+    ;;
+1)
+    folder='/a=b/it'"'"'s/1'
+    log='/a=b/it'"'"'s/1.log'
+    argv=(/env/bin/python -m tasks.inference.worker '/a=b/it'"'"'s/1/spec.json')
+    export PYTHONPATH=/milepost
+    export PYTHONUNBUFFERED=1
+    ;;
+esac
+
+export OMP_NUM_THREADS=8
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
+cd -- "$folder" || exit 1
+exec >>"$log" 2>&1
+# compilers of engines on one node must not write into one another's files, nor listen on one port
+cache="${TMPDIR:-/tmp}/milepost-$SLURM_JOB_ID"
+export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
+export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
+export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"
+export VLLM_PORT="${VLLM_PORT:-$((20000 + SLURM_JOB_ID % 120 * 100))}"
+export MILEPOST_NODE="${SLURMD_NODENAME:-}"
+# Slurm signals this shell alone at first: the replica has to hear of it, and is waited for
+trap 'told=yes; kill -TERM "$replica" 2>/dev/null' TERM
+srun '--container-image=/images/it is $(vllm).sqsh' '--container-mounts=/a b:/a b,/c:/c' bash -c 'unset -v ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; while [ "$1" != -- ]; do export "$1"; shift; done; shift; exec "$@"' milepost ${HF_HOME+"HF_HOME=$HF_HOME"} ${MILEPOST_NODE+"MILEPOST_NODE=$MILEPOST_NODE"} ${OMP_NUM_THREADS+"OMP_NUM_THREADS=$OMP_NUM_THREADS"} ${PYTHONPATH+"PYTHONPATH=$PYTHONPATH"} ${PYTHONUNBUFFERED+"PYTHONUNBUFFERED=$PYTHONUNBUFFERED"} ${TORCHINDUCTOR_CACHE_DIR+"TORCHINDUCTOR_CACHE_DIR=$TORCHINDUCTOR_CACHE_DIR"} ${TRITON_CACHE_DIR+"TRITON_CACHE_DIR=$TRITON_CACHE_DIR"} ${VLLM_CACHE_ROOT+"VLLM_CACHE_ROOT=$VLLM_CACHE_ROOT"} ${VLLM_PORT+"VLLM_PORT=$VLLM_PORT"} -- "${argv[@]}" </dev/null &
+replica=$!
+told=yes
+while [ -n "$told" ]; do
+    told=
+    wait "$replica"
+    code=$?
+done
+rm -rf -- "$cache"
+exit "$code"
