@@ -45,8 +45,8 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def outcomes(project: Path, **variables: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+def outcomes(project: Path, *options: str, **variables: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(project), **variables}
     result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     closing_line = (result.stdout.splitlines() or [""])[-1]
@@ -65,6 +65,12 @@ def outcomes(project: Path, **variables: str) -> str:
 )
 def test_a_required_service_may_not_be_skipped(project: Path, variables: dict[str, str], expected: str) -> None:
     assert outcomes(project, **variables) == expected
+
+
+def test_nor_where_processes_share_the_tests(project: Path) -> None:
+    (project / "tests" / "integration" / "test_skipping_itself.py").write_text(MODULE_THAT_SKIPS_ITSELF)
+    found = outcomes(project, "--numprocesses", "1", "--dist", "loadfile", CI="true")
+    assert found == "1 failed, 2 skipped, 1 xfailed, 2 errors"
 
 
 def test_a_module_that_skips_itself_fails_where_services_are_required(project: Path) -> None:

@@ -19,6 +19,7 @@ from infra.staging import remove_abandoned, staging_folder
 from infra.store import Store, open_store
 from schemas.errors import DistributedEvaluationError, StoreError
 from schemas.tables import METRICS, RUNS, SAMPLES, TABLES
+from tests.unit.infra.staging_folders import wait_for_owner
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -48,6 +49,14 @@ def run_tables(run_id: str, experiment: str = "exp", num_samples: int = 6, **run
         "samples": filled(SAMPLES, rows[::-1]),
         "metrics": filled(METRICS, [metric, {**metric, "subset": "a=b", "value": 0.1}]),
     }
+
+
+def many_samples(item_ids: list[str]) -> pa.Table:
+    """Samples of run r1, one per item, made by columns: by rows it takes longer than publishing them."""
+    row = filled(SAMPLES, [{"run_id": "r1", "experiment_name": "exp", "repeat": 0}])
+    samples = row.take(pa.array([0] * len(item_ids)))
+    position = SAMPLES.get_field_index("item_id")
+    return samples.set_column(position, SAMPLES.field(position), pa.array(item_ids))
 
 
 def staged(store: Store) -> list[Path]:
@@ -147,10 +156,8 @@ def test_a_run_cut_off_between_renames_is_invisible_until_repeated(tmp_path: Pat
 
 
 def _publish_large(root: Path) -> None:
-    names = {"run_id": "r1", "experiment_name": "exp"}
-    rows = [{**names, "item_id": f"i{index}", "repeat": 0} for index in range(30_000)]
-    tables = {**run_tables("r1"), "samples": filled(SAMPLES, rows)}
-    Store(root).publish("r1", "exp", tables)
+    samples = many_samples([f"i{index}" for index in range(30_000)])
+    Store(root).publish("r1", "exp", {**run_tables("r1"), "samples": samples})
 
 
 @pytest.mark.parametrize("delay_s", [0.02, 0.1, 0.25])
@@ -159,9 +166,7 @@ def test_a_publisher_killed_at_any_moment_leaves_all_or_nothing(tmp_path: Path, 
     context = multiprocessing.get_context("fork")
     publisher = context.Process(target=_publish_large, args=(store.root,))
     publisher.start()
-    deadline = time.monotonic() + 60
-    while not (store.root / ".staging").exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for_owner(store.root / ".staging", publisher)
     time.sleep(delay_s)
     publisher.kill()
     publisher.join()
@@ -260,10 +265,9 @@ def test_any_source_gives_the_same_file(tmp_path: Path, kind: str) -> None:
 
 
 def test_many_rows_are_sorted_in_row_groups(tmp_path: Path) -> None:
-    names = {"run_id": "r1", "experiment_name": "exp"}
-    rows = [{**names, "item_id": f"i{(index * 7919) % 20_000:05}", "repeat": 0} for index in range(20_000)]
+    samples = many_samples([f"i{(index * 7919) % 20_000:05}" for index in range(20_000)])
     store = open_store(tmp_path)
-    store.publish("r1", "exp", {**run_tables("r1"), "samples": filled(SAMPLES, rows)})
+    store.publish("r1", "exp", {**run_tables("r1"), "samples": samples})
     file = pq.ParquetFile(store.root / "samples" / "experiment_name=exp" / "run_id=r1" / "part-0.parquet")
     assert file.metadata.num_row_groups == 3
     assert file.read(columns=["item_id"]).column(0).to_pylist() == [f"i{index:05}" for index in range(20_000)]

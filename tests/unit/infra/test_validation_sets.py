@@ -14,6 +14,7 @@ from schemas.dataset import ChatMessage, EvalItem
 from schemas.errors import StoreError
 from schemas.refresh import VersionDraft, VersionOrigin
 from schemas.training_position import TrainingPosition
+from tests.unit.infra.staging_folders import wait_for_owner
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 FORK = multiprocessing.get_context("fork")
@@ -190,9 +191,7 @@ def test_a_publisher_killed_at_any_moment_leaves_the_old_version_or_the_new_one(
     before = store.current()
     publisher = FORK.Process(target=_publish_large, args=(store,))
     publisher.start()
-    deadline = time.monotonic() + 60
-    while publisher.is_alive() and not any((store.root / ".staging").iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for_owner(store.root / ".staging", publisher)
     time.sleep(delay_s)
     publisher.kill()
     publisher.join()

@@ -254,7 +254,7 @@ tricky = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(
     prompts | tricky,
     st.lists((prompts | tricky).filter(bool), max_size=3),

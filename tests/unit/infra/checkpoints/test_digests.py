@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from random import Random
 
@@ -28,17 +29,15 @@ def test_a_digest_keeps_its_value_across_releases(tmp_path: Path) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=5, unique=True), st.randoms(use_true_random=False))
-def test_names_folders_and_order_do_not_matter_and_contents_do(
-    tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], random: Random
-) -> None:
-    root = tmp_path_factory.mktemp("d")
-    here = [_shard(root / "here" / f"model-{i}", content) for i, content in enumerate(contents)]
-    there = [_shard(root / "there" / f"x{9 - i}", content) for i, content in enumerate(contents)]
-    random.shuffle(there)
-    digest = digest_weights(here)
-    assert digest == digest_weights(there)
-    _shard(here[0], contents[0] + b"\x00")
-    assert digest != digest_weights(here)
+def test_names_folders_and_order_do_not_matter_and_contents_do(contents: list[bytes], random: Random) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        here = [_shard(Path(name, "here", f"model-{i}"), content) for i, content in enumerate(contents)]
+        there = [_shard(Path(name, "there", f"x{9 - i}"), content) for i, content in enumerate(contents)]
+        random.shuffle(there)
+        digest = digest_weights(here)
+        assert digest == digest_weights(there)
+        _shard(here[0], contents[0] + b"\x00")
+        assert digest != digest_weights(here)
 
 
 def test_the_border_between_shards_matters(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.consistency import ConsistencyConfig
@@ -159,6 +159,7 @@ def test_a_launch_is_compared_with_those_of_its_own_attempt(rng: np.random.Gener
     ]
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(2, 5))
 def test_the_order_of_the_samples_does_not_matter(seed: int, num_replicas: int) -> None:
     rng = np.random.default_rng(seed)

@@ -1,10 +1,11 @@
 """Grading by columns while journals grow: each sample once, whatever the segments."""
 
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import StoreError
@@ -111,19 +112,18 @@ def test_a_prompt_that_opens_the_reasoning_makes_an_unclosed_one_truncated() -> 
     assert book.table().column("verdict").to_pylist() == ["truncated", "correct"]
 
 
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(0, 7), max_size=5), segment_size=st.integers(1, 5), taken=st.integers(1, 3))
-def test_tables_left_in_the_iterator_come_with_the_next_call(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], segment_size: int, taken: int
-) -> None:
-    folder: Path = tmp_path_factory.mktemp("journal")
-    writer, follower = JournalWriter(folder, segment_size=segment_size), JournalFollower(folder)
-    number, seen = 0, list[str]()
-    for size in sizes:
-        for _ in range(size):
-            writer.append(record(number))
-            number += 1
-        for _, table in zip(range(taken), follower.new_tables(), strict=False):
-            seen += table.column("item_id").to_pylist()
-    writer.close()
-    seen += [name for table in follower.new_tables() for name in table.column("item_id").to_pylist()]
+def test_tables_left_in_the_iterator_come_with_the_next_call(sizes: list[int], segment_size: int, taken: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        writer, follower = JournalWriter(Path(name), segment_size=segment_size), JournalFollower(Path(name))
+        number, seen = 0, list[str]()
+        for size in sizes:
+            for _ in range(size):
+                writer.append(record(number))
+                number += 1
+            for _, table in zip(range(taken), follower.new_tables(), strict=False):
+                seen += table.column("item_id").to_pylist()
+        writer.close()
+        seen += [item_id for table in follower.new_tables() for item_id in table.column("item_id").to_pylist()]
     assert seen == [f"i{n}" for n in range(number)]

@@ -107,7 +107,7 @@ def test_a_cut_at_any_byte_loses_the_torn_record_alone(data: st.DataObject, coun
         assert JournalFollower(folder).read_new() == records[:whole]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(text=st.text(), reads=st.lists(st.booleans(), min_size=1, max_size=12))
 def test_a_follower_sees_each_record_once_whenever_it_looks(text: str, reads: list[bool]) -> None:
     with tempfile.TemporaryDirectory() as name:

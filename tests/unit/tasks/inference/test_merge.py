@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.checkpoint import CheckpointIdentity
@@ -113,6 +113,7 @@ def merged(plan: Plan, journal: list[pa.Table], path: Path) -> tuple[MergeCertif
     return certificate, pq.read_table(path)
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 6), st.integers(1, 3), st.data())
 def test_any_cut_of_the_journal_merges_to_the_same_rows(num_items: int, repeats: int, data: st.DataObject) -> None:
     import tempfile

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import DistributedEvaluationError
@@ -238,6 +238,7 @@ def _table(rows: list[tuple[int, int, Verdict, float, int]]) -> pa.Table:
     )
 
 
+@settings(max_examples=50)
 @given(ROWS, st.integers(0, 2**32), st.integers(1, 5))
 def test_order_and_sharding_do_not_change_a_bit(
     rows: list[tuple[int, int, Verdict, float, int]], seed: int, num_shards: int
@@ -250,6 +251,7 @@ def test_order_and_sharding_do_not_change_a_bit(
     assert aggregate(merged).equals(whole)
 
 
+@settings(max_examples=30)
 @given(ROWS, st.data())
 def test_a_shard_that_comes_twice_is_refused(
     rows: list[tuple[int, int, Verdict, float, int]], data: st.DataObject
@@ -259,6 +261,7 @@ def test_a_shard_that_comes_twice_is_refused(
         aggregate(pa.concat_tables([_table(rows), _table(again)]))
 
 
+@settings(max_examples=50)
 @given(ROWS)
 def test_values_and_intervals_stay_in_bounds(rows: list[tuple[int, int, Verdict, float, int]]) -> None:
     for row in aggregate(_table(rows)).to_pylist():

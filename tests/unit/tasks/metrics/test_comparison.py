@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.comparison import CompareConfig
@@ -201,6 +201,7 @@ def test_tables_that_cannot_be_compared_are_refused() -> None:
         compare(twice, twice)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=15), st.randoms())
 def test_order_changes_nothing_and_swapping_sides_the_sign(
     pairs: list[tuple[int, int]], rng: "st.random.Random"
