@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -28,14 +29,22 @@ def signal_oneself(number: signal.Signals) -> None:
     time.sleep(10)
 
 
+@pytest.fixture
+def heeded(number: signal.Signals) -> Iterator[signal.Signals]:
+    """The signal as a command in the foreground has it: a shell starts what it puts aside with SIGINT ignored."""
+    before = signal.signal(number, signal.default_int_handler)
+    yield number
+    signal.signal(number, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_raises_and_its_handler_is_put_back(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
+def test_a_signal_raises_and_its_handler_is_put_back(heeded: signal.Signals) -> None:
+    before = signal.getsignal(heeded)
     with pytest.raises(Interrupted) as caught, interruptible():
-        signal_oneself(number)
-    assert caught.value.exit_code == 128 + number
-    assert str(caught.value) == number.name
-    assert signal.getsignal(number) == before
+        signal_oneself(heeded)
+    assert caught.value.exit_code == 128 + heeded
+    assert str(caught.value) == heeded.name
+    assert signal.getsignal(heeded) == before
 
 
 def test_nohup_is_respected() -> None:
