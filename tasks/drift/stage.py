@@ -142,7 +142,7 @@ def _read_last(folder: Path) -> DriftCheck | None:
 def _validate_apart(config: EvaluationConfig, reference: Rows, current: Rows) -> ValidationReply:
     # one thread, as it may run beside the engine of another evaluation
     environment = child_environment(OMP_NUM_THREADS="1", GX_ANALYTICS_ENABLED="false")
-    command = [sys.executable, "-P", "-m", "tasks.drift.validation"]
+    command = [sys.executable, "-P", "-m", "tasks.drift.validation", *config.drift.features]
     pipe = subprocess.PIPE
     with (
         tempfile.TemporaryDirectory(prefix="milepost-drift-") as folder,

@@ -1,4 +1,4 @@
-"""The process that validates: `python -m tasks.drift.validation`.
+"""The process that validates: `python -m tasks.drift.validation [FEATURE...]`, the user's own features first.
 
 It reads a ValidationRequest from standard input and writes a ValidationReply to standard output, both JSON. It is a
 process of its own because great-expectations takes seconds to import, in which nothing else of an interpreter runs,
@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 
 from schemas.base import Model
 from schemas.drift import DriftConfig, DriftOutcome, DriftReport
-from schemas.errors import DatasetError
+from schemas.errors import UserInputError
 from schemas.expectations.contract import Rule, RuleResult, build_contract
 from tasks.drift.profiles import describe_profile
+from tasks.drift.user_features import load_feature
 from tasks.grading.golds import check_golds
 
 if TYPE_CHECKING:
@@ -171,11 +172,12 @@ def main() -> None:
     os.dup2(2, 1)  # standard output is for the reply alone, whatever the user's features print
     warnings.simplefilter("ignore")  # great-expectations imports modules that Python calls deprecated
     gc.disable()  # the process ends in seconds; passes over what the import makes take a tenth of them
-    importlib.import_module("great_expectations")  # while the request is written
-    request = ValidationRequest.model_validate_json(sys.stdin.buffer.read())
     try:
-        reply = validate(request)
-    except DatasetError as exc:
+        for path in sys.argv[1:]:
+            load_feature(path)  # one that is not there is told before seconds of import
+        importlib.import_module("great_expectations")  # while the request is written
+        reply = validate(ValidationRequest.model_validate_json(sys.stdin.buffer.read()))
+    except UserInputError as exc:
         reply = ValidationReply(error=str(exc))
     with reply_to:
         reply_to.write(reply.model_dump_json())
