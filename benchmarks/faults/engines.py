@@ -9,7 +9,7 @@ from benchmarks.faults.fault import Fault
 from benchmarks.faults.scene import Scene
 
 _SEQUENCE_BYTES: Final = 64 << 20
-_FITTING_SEQUENCES: Final = 6
+_FITTING_SEQUENCES: Final = 12
 _TOO_LARGE: Final = (f"engine.stand_in.sequence_bytes={_SEQUENCE_BYTES}", "rollout.max_concurrent_rollouts=16")
 """A batch of 16 takes 1 GiB, which is more than the limits below leave it."""
 
