@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from infra.atomic import write_text_atomically
 from schemas.base import Model
@@ -39,9 +39,9 @@ class WorkingSize(Model):
 
     kind: RunKind
     """What it holds for, for people."""
-    batch_size: int
+    batch_size: int = Field(ge=1)
     """Most sequences at once."""
-    num_clean_runs: int = 0
+    num_clean_runs: int = Field(default=0, ge=0)
     """Runs in a row that completed at that size."""
 
 
@@ -53,8 +53,9 @@ class BatchSizeMemory:
         digest = hashlib.blake2b(kind.model_dump_json().encode(), digest_size=8).hexdigest()
         self._path = fileroot / _FOLDER / f"{digest}.json"
         self._kind = kind
-        self._configured = configured
+        self.configured = configured
         self._grow_after = grow_after
+        self._smallest = configured
 
     def starting_size(self) -> int:
         """Return the batch size to start at.
@@ -64,17 +65,18 @@ class BatchSizeMemory:
         """
         known = self._read()
         if known is None:
-            return self._configured
+            return self.configured
         growth = 2 if known.num_clean_runs >= self._grow_after else 1
-        return min(self._configured, growth * known.batch_size)
+        return min(self.configured, growth * known.batch_size)
 
     def shrank(self, batch_size: int) -> None:
-        """Note that more than `batch_size` ran out of memory.
+        """Note that a replica ran out of memory with more than `batch_size`; the smallest of them all is kept.
 
         Raises:
             StoreError: it cannot be written.
         """
-        self._write(WorkingSize(kind=self._kind, batch_size=batch_size))
+        self._smallest = min(self._smallest, batch_size)
+        self._write(WorkingSize(kind=self._kind, batch_size=self._smallest))
 
     def completed(self, batch_size: int) -> None:
         """Note that a run completed, all at `batch_size`.
@@ -85,8 +87,8 @@ class BatchSizeMemory:
         known = self._read()
         if known is None or batch_size < known.batch_size:
             return
-        if batch_size > known.batch_size and batch_size == self._configured:
-            self._path.unlink(missing_ok=True)
+        if batch_size > known.batch_size and batch_size == self.configured:
+            self._forget()
         elif batch_size == known.batch_size:
             self._write(known.model_copy(update={"num_clean_runs": known.num_clean_runs + 1}))
         else:
@@ -99,6 +101,12 @@ class BatchSizeMemory:
             return None
         except (OSError, ValidationError) as exc:
             raise StoreError(f"{self._path} holds no batch size ({exc}): remove it, it is found again") from exc
+
+    def _forget(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as exc:
+            raise StoreError(f"{self._path} cannot be removed ({exc.strerror}): make its folder writable") from exc
 
     def _write(self, size: WorkingSize) -> None:
         try:

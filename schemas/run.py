@@ -65,6 +65,11 @@ class RunState(Model):
     regrade_of: str | None = None
     """The run whose samples this one grades again; None where it made its own."""
 
+    @property
+    def last_launch(self) -> Attempt:
+        """The latest attempt of all replicas; there is one from the moment that a controller takes the run up."""
+        return next(attempt for attempt in reversed(self.attempts) if attempt.replica is None)
+
 
 class RunIdentity(Model):
     """The columns that name a run in every row of every table."""

@@ -59,7 +59,8 @@ class Recovery:
     shrinks: bool
     """Whether want of memory makes the batch smaller."""
     _num_in_vain: int = 0
-    _last_in_flight: frozenset[SampleKey] | None = None
+    _last_in_flight: frozenset[SampleKey] = frozenset()
+    _suspects: tuple[SampleKey, ...] = ()
     _deaths: Counter[str] = field(default_factory=Counter[str])
     _set_aside: list[SetAsideItem] = field(default_factory=list[SetAsideItem])
 
@@ -78,8 +79,18 @@ class Recovery:
             return self._after_loss(end, error)
         if isinstance(error, TransientError):
             self._count(end)
-            return self._again(error)
+            return self.again(_first_line(error))
         raise error
+
+    def again(self, reason: str, *, shrank: bool = False) -> NextLaunch:
+        """Return the launch that goes on as things stand."""
+        return NextLaunch(
+            batch_size=self.batch_size,
+            reason=reason,
+            alone=self._suspects,
+            set_aside=tuple(self._set_aside),
+            shrank=shrank,
+        )
 
     @property
     def _can_shrink(self) -> bool:
@@ -87,21 +98,25 @@ class Recovery:
 
     def _after_loss(self, end: WorkerEnd, error: WorkerLostError) -> NextLaunch:
         """A death by SIGKILL of many sequences is want of memory until shown otherwise; that of one is not."""
-        before, self._last_in_flight = self._last_in_flight, frozenset(end.in_flight)
         if len(end.in_flight) == 1:
             return self._blame(end, error)
-        alone = tuple(key for key in end.in_flight if key in before) if before else ()
+        if end.in_flight:  # a death while the engine loads says nothing of any item
+            suspects = tuple(key for key in end.in_flight if key in self._last_in_flight)
+            self._suspects = suspects or self._suspects
+            self._last_in_flight = frozenset(end.in_flight)
         if error.may_be_memory and self._can_shrink:
-            return self._shrink(error, alone)
+            return self._shrink(error)
         self._count(end)
-        return self._again(error, alone)
+        return self.again(_first_line(error))
 
     def _blame(self, end: WorkerEnd, error: WorkerLostError) -> NextLaunch:
         (key,) = end.in_flight
+        self._last_in_flight = frozenset(end.in_flight)
         self._deaths[key.item_id] += 1
-        self._count(end)
         if self._deaths[key.item_id] < _DEATHS:
-            return self._again(error, (key,))
+            self._count(end)
+            self._suspects = (key, *(other for other in self._suspects if other != key))
+            return self.again(_first_line(error))
         self._num_in_vain = 0
         if len(self._set_aside) == _MAX_SET_ASIDE:
             raise WorkerError(
@@ -110,7 +125,8 @@ class Recovery:
             ) from error
         reason = f"set aside: it was alone in its engine when {_DEATHS} workers ended: {_first_line(error)}"
         self._set_aside.append(SetAsideItem(item_id=key.item_id, reason=reason))
-        return self._again(error)
+        self._suspects = tuple(other for other in self._suspects if other.item_id != key.item_id)
+        return self.again(f"item {key.item_id} is {reason}")
 
     def _count(self, end: WorkerEnd) -> None:
         self._num_in_vain = 0 if end.num_finished else self._num_in_vain + 1
@@ -118,19 +134,10 @@ class Recovery:
             times = f"{self._num_in_vain} starts in a row finished no sample, the limit being rollout.max_restarts"
             raise WorkerError(f"{end.error}\n({times} = {self.max_restarts})") from end.error
 
-    def _shrink(self, error: MilepostError, alone: tuple[SampleKey, ...] = ()) -> NextLaunch:
+    def _shrink(self, error: MilepostError) -> NextLaunch:
         # the KV cache grows linearly with the batch: one halving clears most of it
         self.batch_size //= 2
-        return self._again(error, alone, shrank=True)
-
-    def _again(self, error: MilepostError, alone: tuple[SampleKey, ...] = (), *, shrank: bool = False) -> NextLaunch:
-        return NextLaunch(
-            batch_size=self.batch_size,
-            reason=_first_line(error),
-            alone=alone,
-            set_aside=tuple(self._set_aside),
-            shrank=shrank,
-        )
+        return self.again(_first_line(error), shrank=True)
 
 
 def _first_line(error: MilepostError) -> str:

@@ -159,11 +159,15 @@ class RunSession:
             StoreError: the run folder cannot be written, or a journal cannot be read.
         """
         with self._restart:
-            left = self.remaining(replica)
+            left = self.board.take_back(replica, self._finished(replica))
             if not left:
                 return None
-            alone = [key for key in launch.alone if key in set(left)]
-            rows = work_table([*alone, *(key for key in left if key not in set(alone))])
+            refused = {item.item_id for item in launch.set_aside}
+            set_aside = [key for key in left if key.item_id in refused]
+            alone = [key for key in launch.alone if key in set(left) - set(set_aside)]
+            # in front, where no other replica gets them from: what is set aside costs nothing here
+            first = [*set_aside, *alone]
+            rows = work_table([*first, *(key for key in left if key not in set(first))])
             attempt = self._state.attempts[self._first_attempt - 1].model_copy(
                 update={
                     "number": self.attempt + 1,
@@ -182,15 +186,19 @@ class RunSession:
             if launch.shrank and self.settings is not None and self.settings.memory is not None:
                 self._has_shrunk = True
                 self.settings.memory.shrank(launch.batch_size)
-            return self._prepare_replica(replica, rows, replace(launch, alone=tuple(alone)))
+            return self._prepare_replica(replica, rows, replace(launch, alone=tuple(first)))
 
-    def remaining(self, replica: int) -> list[SampleKey]:
-        """Return the samples that a replica was given and that none of its workers has finished.
+    def hand_out(self, replica: int) -> bool:
+        """Let others make what a replica that waits in the queue was given; False when nobody can now.
 
         Raises:
             StoreError: a journal is damaged.
         """
-        return self.board.remaining(replica, finished_samples(self._folders[replica]))
+        return self.board.hand_out(replica, self._finished(replica))
+
+    def _finished(self, replica: int) -> set[SampleKey]:
+        """Return what the workers of a replica have finished in this attempt."""
+        return finished_samples(self._folders[replica])
 
     def make_again(
         self,
@@ -321,7 +329,7 @@ class RunSession:
         """Say what this attempt changes against the one before: the run will mix samples of both."""
         if not self._state.attempts:
             return
-        before = self._state.attempts[-1]
+        before = self._state.last_launch
         found = list(describe_differences(before.provenance, attempt.provenance))
         found += [
             f"{name} {getattr(before, name)} -> {getattr(attempt, name)}"
@@ -357,7 +365,7 @@ class RunSession:
         folder.mkdir(parents=True)
         write_table_atomically(folder / "work.parquet", rows)
         self._folders[replica].append(folder)
-        self.board.begin(replica, folder, rows)
+        self.board.begin(replica, folder, rows, num_kept=len(launch.alone))
         backend = config.backend
         placement = settings.placements[replica]
         return WorkerSpec(

@@ -24,7 +24,7 @@ from tasks.inference.journal import finished_samples, read_tables
 from tasks.inference.layout import lay_out_replicas
 from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
 from tasks.inference.planning import PlanSettings, default_batch_size, make_plan, planned_dtype
-from tasks.inference.recovery import NextLaunch, Recovery, WorkerEnd
+from tasks.inference.recovery import Recovery, WorkerEnd
 from tasks.inference.response_lengths import earlier_lengths
 from tasks.inference.session import ReplicaSettings, RunSession, open_session
 from tasks.inference.supervision import ReplicaLaunch, WorkYielded, launch_spec, run_replica
@@ -74,7 +74,7 @@ def plan_run(
     memory = _batch_size_memory(config, checkpoint, plan, device=device, provenance=provenance)
     settings = ReplicaSettings(
         model_path=checkpoint.folder,
-        batch_size=memory.starting_size(),
+        batch_size=memory.starting_size() if config.oom.shrink else memory.configured,
         engine_python=engine_python,
         device=device,
         placements=placements,
@@ -124,14 +124,14 @@ def _run_to_end(spec: WorkerSpec, session: RunSession, on_progress: Callable[[Re
         try:
             return run_replica(spec, session.launcher, launch, on_progress=on_progress, job_id=job_id)
         except WorkYielded:
-            if session.board.hand_out(session.remaining(replica)):
+            if session.hand_out(replica):
                 return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="others made its work while it waited")
-            following = NextLaunch(batch_size=recovery.batch_size, reason="nobody was left to take its work")
+            following = recovery.again("nobody was left to take its work")
         except MilepostError as exc:
             if session.stopping.is_set():
                 raise
             following = recovery.after(_end_of(spec, exc))
-            logger.warning("%s; it goes on at batch size %d", exc, following.batch_size)
+            logger.warning("replica %d goes on at batch size %d: %s", replica, following.batch_size, following.reason)
         again = session.start_again(replica, following)
         if again is None:
             return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="its last worker died with all work done")

@@ -167,7 +167,8 @@ class _Watch:
 
     def _read_heartbeat(self) -> None:
         beat, before = read_heartbeat(self._spec.output_dir), self._beat
-        if beat is None or (before is not None and beat.time <= before.time):
+        # a clock that was set back is no reason to take a worker for hung
+        if beat is None or (before is not None and beat.time == before.time):
             return
         # an idle worker makes no steps, and is well
         if before is None or beat.num_steps != before.num_steps or beat.phase is not WorkerPhase.GENERATING:

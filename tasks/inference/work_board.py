@@ -2,18 +2,20 @@
 
 The board is the controller's memory of what each replica was given. A running worker is asked to leave the end of its
 work (cut.json), and only what it has confirmed to leave, by a heartbeat, is given to another one (more-0001.parquet):
-a sample is never in two hands. A replica that still waits in a scheduler's queue, while another has nothing to do,
-gives up its job and all of its work.
+a sample is never in two hands. Nothing is given to a worker that has a cut to confirm, so that both sides count the
+same rows. A replica that still waits in a scheduler's queue, while another has nothing to do, gives up its job and all
+of its work. A folder that cannot be written ends the replica whose folder it is, in its own thread.
 """
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
+from schemas.errors import StoreError
 from schemas.identity import SampleKey
 from schemas.inference import Heartbeat, WorkCut
 from schemas.states import WorkerPhase
@@ -30,7 +32,8 @@ class _Share:
 
     rows: pa.Table
     folder: Path | None = None
-    phase: WorkerPhase = WorkerPhase.STARTING
+    num_kept: int = 0
+    phase: WorkerPhase = WorkerPhase.QUEUED
     num_started: int = 0
     num_given: int = 0
     num_cuts: int = 0
@@ -38,16 +41,71 @@ class _Share:
     is_over: bool = False
     is_told_to_end: bool = False
     must_yield: bool = False
+    refusal: StoreError | None = None
 
     @property
-    def num_left(self) -> int:
-        """Samples that it has not started."""
-        return self.rows.num_rows - self.num_started
+    def num_spare(self) -> int:
+        """Samples that it has not started and that others may make."""
+        return self.rows.num_rows - max(self.num_started, self.num_kept)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether its worker is not known to run."""
+        return not self.is_over and self.phase is WorkerPhase.QUEUED
+
+    @property
+    def may_yield(self) -> bool:
+        """Whether all of its work may be made by others."""
+        return self.is_queued and not self.num_kept and self.num_spare > 0
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether its worker runs, has started all that it was given, and will hear of more."""
+        is_running = self.phase in (WorkerPhase.GENERATING, WorkerPhase.IDLE)
+        is_open = not self.is_over and not self.is_told_to_end and self.cut_for is None
+        return is_running and is_open and self.num_started >= self.rows.num_rows
+
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether its worker runs and has enough to leave some of it."""
+        is_running = self.phase in (WorkerPhase.STARTING, WorkerPhase.LOADING, WorkerPhase.GENERATING)
+        return is_running and not self.is_over and self.cut_for is None and self.num_spare >= _WORTH_CUTTING
 
     @property
     def is_busy(self) -> bool:
         """Whether it may yet have something to give away."""
-        return not self.is_over and (self.cut_for is not None or self.num_left >= _WORTH_CUTTING)
+        return self.may_yield or (not self.is_over and (self.cut_for is not None or self.can_be_cut))
+
+    def cut(self, taker: int) -> None:
+        """Ask its worker to leave half of what it has not started."""
+        self.num_cuts += 1
+        self.cut_for = taker
+        num_rows = self.rows.num_rows - (self.num_spare + 1) // 2
+        self._tell(WorkCut(number=self.num_cuts, num_rows=num_rows, num_given=self.num_given))
+
+    def give(self, rows: pa.Table) -> None:
+        """Add to its worker's work."""
+        self.num_given += 1
+        self.rows = pa.concat_tables([self.rows, rows])
+        self._tell(rows)
+
+    def dismiss(self) -> None:
+        """Tell its worker that nothing will be added."""
+        self.is_told_to_end = True
+        self._tell(None)
+
+    def _tell(self, what: WorkCut | pa.Table | None) -> None:
+        if self.folder is None:
+            return
+        try:
+            if what is None:
+                end_work(self.folder)
+            elif isinstance(what, WorkCut):
+                write_cut(self.folder, what)
+            else:
+                give_more(self.folder, self.num_given, what)
+        except StoreError as exc:
+            self.refusal = exc
 
 
 class WorkBoard:
@@ -58,16 +116,20 @@ class WorkBoard:
         self._lock = threading.Lock()
         self._shares = {replica: _Share(rows=rows) for replica, rows in work.items()}
 
-    def begin(self, replica: int, folder: Path, rows: pa.Table) -> None:
-        """Note that a worker with this folder is started for these rows."""
+    def begin(self, replica: int, folder: Path, rows: pa.Table, *, num_kept: int = 0) -> None:
+        """Note that a worker with this folder is started for these rows; the first `num_kept` are its own to make."""
         with self._lock:
-            self._shares[replica] = _Share(rows=rows, folder=folder)
+            self._shares[replica] = _Share(rows=rows, folder=folder, num_kept=num_kept)
 
-    def remaining(self, replica: int, done: Collection[SampleKey]) -> list[SampleKey]:
-        """Return what a replica was given and has not done, in order."""
+    def take_back(self, replica: int, done: Collection[SampleKey]) -> list[SampleKey]:
+        """Return what a replica whose worker has ended was given and has not done, in order; it is over without any.
+
+        Until its next worker begins, nothing is given to it nor asked of it.
+        """
         with self._lock:
-            rows = self._shares[replica].rows
-        return [key for key in sample_keys(rows) if key not in done]
+            left = self._left(replica, done)
+            self._shares[replica] = _Share(rows=work_table(left), is_over=not left)
+            return left
 
     def note_queued(self, replica: int) -> bool:
         """Note that a replica's job waits in the queue; return whether it has to give its work up."""
@@ -79,27 +141,33 @@ class WorkBoard:
         """Take account of a heartbeat, and move work where that helps.
 
         Raises:
-            StoreError: a worker's folder cannot be written.
+            StoreError: this worker's folder cannot be written.
         """
         with self._lock:
             share = self._shares[replica]
             share.phase, share.num_started, share.must_yield = heartbeat.phase, heartbeat.num_started, False
             if share.cut_for is not None and heartbeat.cut_number == share.num_cuts:
                 self._hand_over(share, share.cut_for, heartbeat.num_work)
-            if _is_hungry(share):
+            if share.is_hungry:
                 self._serve(replica, share)
+            if share.refusal is not None:
+                raise share.refusal
 
-    def hand_out(self, keys: Sequence[SampleKey]) -> bool:
-        """Divide what is left of a replica that gave up among those that have nothing to do; False without any.
+    def hand_out(self, replica: int, done: Collection[SampleKey]) -> bool:
+        """Divide what is left of a replica that gave up its job among those that have nothing to do.
 
-        Raises:
-            StoreError: a worker's folder cannot be written.
+        Returns:
+            False, with nothing changed, when there are none.
         """
         with self._lock:
-            takers = [share for share in self._shares.values() if _is_hungry(share)]
-            for number, taker in enumerate(takers):
-                _give(taker, work_table(keys[number :: len(takers)]))
-            return bool(takers)
+            takers = [share for share in self._shares.values() if share.is_hungry]
+            if not takers:
+                return False
+            keys = self._left(replica, done)
+            self._shares[replica] = _Share(rows=work_table([]), is_over=True)
+            for number, taker in enumerate(takers[: len(keys)]):
+                taker.give(work_table(keys[number :: len(takers)]))
+            return True
 
     def end(self, replica: int) -> None:
         """Note that a replica is over, whatever it has left."""
@@ -107,62 +175,39 @@ class WorkBoard:
             share = self._shares[replica]
             share.is_over, share.cut_for = True, None
 
+    def _left(self, replica: int, done: Collection[SampleKey]) -> list[SampleKey]:
+        return [key for key in sample_keys(self._shares[replica].rows) if key not in done]
+
     def _hand_over(self, share: _Share, taker: int, num_kept: int) -> None:
-        """Give what a worker has confirmed to leave to whom it was cut for; back to it, where that one has ended."""
+        """Give what a worker has confirmed to leave to whom it was cut for; back to it, where that one has no need."""
         share.cut_for = None
         freed = share.rows.slice(num_kept)
         share.rows = share.rows.slice(0, num_kept)
         if freed.num_rows:
-            _give(share if self._shares[taker].is_over else self._shares[taker], freed)
+            needy = self._shares[taker]
+            (needy if needy.is_hungry else share).give(freed)
 
     def _serve(self, replica: int, share: _Share) -> None:
         """Find work for a replica that has started all of its own; let it go where there is none."""
-        others = self._shares.values()
+        others = [other for number, other in self._shares.items() if number != replica]
         if any(other.cut_for == replica for other in others):
             return
-        slowest = max(filter(_can_be_cut, others), key=lambda other: other.num_left, default=None)
+        # one that loads hears of a cut only once it has loaded
+        slowest = max(
+            filter(lambda other: other.can_be_cut, others),
+            key=lambda other: (other.phase is WorkerPhase.GENERATING, other.num_spare),
+            default=None,
+        )
         if slowest is not None:
-            _cut(slowest, replica)
-        elif share.phase is WorkerPhase.IDLE and not self._ask_queued():
-            self._dismiss(share)
-
-    def _ask_queued(self) -> bool:
-        """Have one of the replicas in the queue give up; return whether anybody may have work to give soon."""
-        others = [other for other in self._shares.values() if other.is_busy]
-        queued = [other for other in others if other.phase is WorkerPhase.QUEUED]
-        if queued and not any(other.must_yield for other in queued):
-            queued[-1].must_yield = True
-        return bool(others)
+            slowest.cut(replica)
+        elif share.phase is WorkerPhase.IDLE:
+            self._ask_queued(others)
+            if not any(other.is_busy for other in others):
+                share.dismiss()
 
     @staticmethod
-    def _dismiss(share: _Share) -> None:
-        if share.folder is not None:
-            share.is_told_to_end = True
-            end_work(share.folder)
-
-
-def _is_hungry(share: _Share) -> bool:
-    is_running = share.phase in (WorkerPhase.GENERATING, WorkerPhase.IDLE)
-    return is_running and not share.is_over and not share.is_told_to_end and share.num_left == 0
-
-
-def _can_be_cut(share: _Share) -> bool:
-    is_running = share.phase in (WorkerPhase.STARTING, WorkerPhase.LOADING, WorkerPhase.GENERATING)
-    return is_running and not share.is_over and share.cut_for is None and share.num_left >= _WORTH_CUTTING
-
-
-def _cut(share: _Share, taker: int) -> None:
-    if share.folder is None:
-        return
-    share.num_cuts += 1
-    share.cut_for = taker
-    num_kept = share.num_started + share.num_left // 2
-    write_cut(share.folder, WorkCut(number=share.num_cuts, num_rows=num_kept, num_given=share.num_given))
-
-
-def _give(share: _Share, rows: pa.Table) -> None:
-    if share.folder is None:
-        return
-    share.num_given += 1
-    share.rows = pa.concat_tables([share.rows, rows])
-    give_more(share.folder, share.num_given, rows)
+    def _ask_queued(others: list[_Share]) -> None:
+        """Have one of the replicas in the queue give up, unless one of them does."""
+        queued = [other for other in others if other.may_yield]
+        if queued and not any(other.must_yield for other in queued):
+            queued[-1].must_yield = True

@@ -12,6 +12,7 @@ result.json      written by the worker as its last act; absent when it was kille
 segments/        the journal (tasks/inference/journal.py)
 """
 
+import errno
 import json
 from pathlib import Path
 from types import TracebackType
@@ -272,10 +273,15 @@ def _disk_refused(path: Path, exc: OSError) -> StoreError:
 
 
 def _read(path: Path, model: type[Written]) -> Written | None:
-    """Return what the worker wrote to `path`, which is named for what it holds; None before it did."""
+    """Return what was written to `path`, which is named for what it holds; None before it was, and now and then after.
+
+    On a network file system a file that another machine replaces while it is read is stale: the next look sees the new.
+    """
     try:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as exc:
+        if isinstance(exc, OSError) and exc.errno == errno.ESTALE:
+            return None
         raise WorkerError(f"{path} is no {path.stem}: {exc}") from exc

@@ -124,7 +124,7 @@ def open_regrading(regrading: Regrading, *, now: datetime) -> RunSession:
             regrade_of=origin.run_id,
         ),
     )
-    last = state.attempts[-1]
+    last = state.last_launch
     provenance = collect_provenance().model_copy(update={"engine_packages": last.provenance.engine_packages})
     with session.failure_recorded():
         session.begin_attempt(config, num_replicas=last.num_replicas, batch_size=last.batch_size, provenance=provenance)

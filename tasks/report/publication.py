@@ -50,7 +50,7 @@ def publish_run(
 
 def _provenance(session: RunSession) -> list[tuple[str, str]]:
     """Return what shaped the numbers, for people."""
-    attempt = session.state.attempts[-1]
+    attempt = session.state.last_launch
     devices = sorted({fact.device for each in session.state.attempts for fact in each.engine_facts})
     return [
         ("engine", session.plan.engine),
@@ -86,7 +86,7 @@ def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ..
 
 def _runs_table(config: EvaluationConfig, session: RunSession, certificate: MergeCertificate) -> pa.Table:
     state, plan = session.state, session.plan
-    provenance = state.attempts[-1].provenance
+    provenance = state.last_launch.provenance
     facts = [fact for attempt in state.attempts for fact in attempt.engine_facts]
     scored = _count_scored(session)
     row = session.identity.model_dump() | {
@@ -96,7 +96,7 @@ def _runs_table(config: EvaluationConfig, session: RunSession, certificate: Merg
         "wall_s": session.wall_s + sum(attempt.wall_s or 0.0 for attempt in state.attempts[:-1]),
         "engine_s": sum(attempt.engine_s for attempt in state.attempts),
         "num_attempts": session.attempt,
-        "num_replicas": state.attempts[-1].num_replicas,
+        "num_replicas": state.last_launch.num_replicas,
         "num_planned": plan.num_planned,
         "num_scored": scored,
         "num_failed": plan.num_planned - scored,
