@@ -89,6 +89,10 @@ class EvaluationConfig(Model):
     """Groups the runs of one experiment in the store. The default serves whoever has only one."""
     trial_name: RunName = Field(default="trial0", json_schema_extra={"allowed": _NAME_RULE})
     """Tells trials of one experiment apart. The default is the one training configs use."""
+    actor: ActorConfig
+    """The model under evaluation."""
+    valid_dataset: ValidDatasetConfig
+    """The problems."""
     seed: int = Field(default=1, ge=0, lt=2**63, json_schema_extra={"allowed": "0 to 2^63 - 1"})
     """Seed of the run: every sample's own seed follows from it, the item and the repeat. 1, as in training configs."""
     tokenizer_path: str | None = None
@@ -106,10 +110,6 @@ class EvaluationConfig(Model):
     """How completions are drawn in training, and in evaluation unless `eval_gconfig` says otherwise."""
     eval_gconfig: GenerationOverrides | None = None
     """How evaluation draws them in another way. None: as `gconfig` does."""
-    actor: ActorConfig
-    """The model under evaluation."""
-    valid_dataset: ValidDatasetConfig
-    """The problems."""
     evaluator: EvaluatorConfig = Field(default_factory=EvaluatorConfig)
     """When a trainer evaluates."""
     engine: EngineConfig = Field(default_factory=EngineConfig)
