@@ -4,6 +4,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
+from infra.store import open_store
 from schemas.config import EvaluationConfig
 from schemas.summary import RunSummary
 from tasks.inference.merge import MergeCertificate
@@ -11,12 +12,13 @@ from tasks.inference.session import RunSession
 from tasks.report.metrics_table import tabulate_metrics
 from tasks.report.page import NO_GUARDS, Guards
 from tasks.report.publication import publish_run
+from tasks.report.run_summary import read_earlier_run, summarise_run
 
 
 def publish(
     config: EvaluationConfig, session: RunSession, certificate: MergeCertificate, guards: Guards = NO_GUARDS
 ) -> RunSummary:
-    """Publish the run and show its metrics as an artifact."""
+    """Publish the run and show what it found as artifacts."""
     summary = publish_run(config, session, certificate, guards)
     table = tabulate_metrics(summary.metrics)
     create_table_artifact(
@@ -24,11 +26,11 @@ def publish(
         key="metrics",
         description=f"Metrics of run {summary.run_id}: value ± standard error",
     )
+    earlier = read_earlier_run(open_store(config.cluster.fileroot), summary, guards)
     create_markdown_artifact(
-        f"Run `{summary.run_id}`\n\n- samples: `{summary.store}/samples`\n- metrics: `{summary.store}/metrics`\n"
-        f"- report: `{session.run.page_path}`\n- logs: `{summary.run_dir}/logs`\n",
-        key="places",
-        description="Where the run's files are",
+        summarise_run(summary, guards, earlier),
+        key="summary",
+        description="What was found, against what, and where the files are",
     )
     return summary
 
