@@ -31,8 +31,10 @@ def convert(weights: Path, target: Path) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything needed is in the file: never ask a hub
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     import torch  # pyright: ignore[reportMissingImports] -- the engine environment has it, the checks' does not
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+    from transformers.models.auto.tokenization_auto import AutoTokenizer
     from transformers.utils import logging
+    from transformers.utils.quantization_config import GgufConfig
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()

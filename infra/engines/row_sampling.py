@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 
 import torch
 from tokenizers.decoders import DecodeStream
-from transformers import (
+from transformers.generation.logits_process import (
     LogitsProcessor,
-    PreTrainedTokenizerBase,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from infra.engines.base import Generation, GenerationRequest
 from schemas.inference import SamplingSpec

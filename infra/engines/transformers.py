@@ -21,7 +21,8 @@ from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.modeling_utils import PreTrainedModel
+    from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
     from infra.engines.row_sampling import RowSampler
 
@@ -150,7 +151,9 @@ class TransformersEngine:
 
     def _generate(self, prompts: list[list[int]], sampling: SamplingSpec, sampler: "RowSampler") -> None:
         import torch
-        from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+        from transformers.generation.configuration_utils import GenerationConfig
+        from transformers.generation.logits_process import LogitsProcessorList
+        from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
         class AllRowsDone(StoppingCriteria):
             """Ends `generate` with its last row, or when the engine closes."""
@@ -184,7 +187,9 @@ class TransformersEngine:
 def _load(spec: EngineSpec, num_threads: int | None) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     try:
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+        from transformers.generation.configuration_utils import GenerationConfig
+        from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+        from transformers.models.auto.tokenization_auto import AutoTokenizer
     except ImportError as exc:
         raise SetupError(
             f"transformers cannot be imported in the engine environment ({exc}); run `make setup`, or point "

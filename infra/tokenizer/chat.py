@@ -133,7 +133,7 @@ def _convert(folder: Path) -> "Tokenizer":
             f"save_pretrained, or set tokenizer_path to a folder that has one"
         )
     try:
-        from transformers import AutoTokenizer
+        from transformers.models.auto.tokenization_auto import AutoTokenizer
     except ImportError as exc:
         raise SetupError(
             f"{folder}: no tokenizer.json, and transformers is not installed to convert what is there; install it or "
