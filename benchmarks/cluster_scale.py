@@ -1,11 +1,12 @@
 """The largest documented runs on a real Slurm of one machine, with the stand-in engine.
 
-    .venv/bin/python benchmarks/cluster_scale.py replicas      # sglang:d96p1t1 and vllm:d96t1 on 12 nodes of 8 GPUs
-    .venv/bin/python benchmarks/cluster_scale.py controller    # 1,000 replicas, of which 96 run at once
+    .venv/bin/python benchmarks/cluster_scale.py placement     # sglang:d96p1t1 on 12 nodes of 8 GPUs
+    .venv/bin/python benchmarks/cluster_scale.py failures      # vllm:d96t1 on the same, two nodes fail midway
+    .venv/bin/python benchmarks/cluster_scale.py controller    # vllm:d1000, of which 96 run at once
 
-`replicas`: where each of the 96 replicas runs, whether their work is balanced, and, with the second backend, what is
-lost when two nodes fail midway. `controller`: the CPU time, memory and threads of the command's own process, and its
-requests to Slurm. The nodes are slurmd processes with pretend GPUs (root). Exit code 1 when a bound is broken.
+Prints where the replicas run, how their work is balanced, what is lost or made again, the CPU time, memory and threads
+of the command's own process, and its requests to Slurm. The nodes are slurmd processes with pretend GPUs (root); the
+work is set for a machine of two cores, on which 96 workers take a minute to start. Exit code 1 when a bound is broken.
 """
 
 import argparse
@@ -24,16 +25,18 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.faults.audit import audit, published_samples  # noqa: E402 - the repository need not be installed
-from benchmarks.faults.scene import Command, Pace, Scene, World  # noqa: E402
+from benchmarks.faults.scene import N_SAMPLES, Command, Pace, Scene, World  # noqa: E402
 from benchmarks.faults.services import end_on_sigterm, prefect_server, slurm_cluster  # noqa: E402
 from infra.devcluster.cluster import DevCluster  # noqa: E402
 from infra.run_directory import list_runs  # noqa: E402
 from infra.store import open_store  # noqa: E402
+from schemas.backend import parse_backend  # noqa: E402
 from schemas.identity import SampleKey  # noqa: E402
 
 NUM_NODES: Final = 12
 GPUS_PER_NODE: Final = 8
-NUM_REPLICAS: Final = NUM_NODES * GPUS_PER_NODE
+NUM_GPUS: Final = NUM_NODES * GPUS_PER_NODE
+BACKENDS: Final = {"placement": "sglang:d96p1t1", "failures": "vllm:d96t1", "controller": "vllm:d1000"}
 BALANCE: Final = 0.10
 """Most that the work of one replica may differ from the mean."""
 _LOOK_S: Final = 0.5
@@ -91,17 +94,19 @@ def print_cost(cost: Cost, requests: Counter[str]) -> None:
     print(f"  requests to Slurm: {requests.total() / cost.wall_s:.2f}/s ({named})", flush=True)
 
 
-def run_replicas(scene: Scene, backend: str, *, fails: bool) -> bool:
-    """Run 96 replicas, without or with two nodes that fail midway; print and return whether every bound holds."""
-    print(f"{backend}, {'two nodes fail midway' if fails else 'undisturbed'}", flush=True)
-    num_samples = scene.world.num_items * 2
+def run_all_at_once(scene: Scene, backend: str, *, fails: bool) -> bool:
+    """Run as many replicas as there are GPUs, two nodes failing midway or not; return whether every bound holds."""
+    num_samples = scene.world.num_items * N_SAMPLES
     before = requests_to_slurm(scene)
     command = scene.start(backend)
     placed: Counter[str] = Counter()
-    while command.is_running and placed.total() < NUM_REPLICAS:
+    while command.is_running and placed.total() < NUM_GPUS:
         placed = nodes_in_use(scene)
         time.sleep(_LOOK_S)
-    print(f"  placed: {placed.total()} replicas, {sorted(set(placed.values()))} on each of {len(placed)} nodes")
+    print(
+        f"  placed: {placed.total()} replicas, {sorted(set(placed.values()))} on each of {len(placed)} nodes",
+        flush=True,
+    )
     fault_at = None
     if fails:
         while command.is_running and scene.num_finished() < num_samples / 2:
@@ -109,19 +114,27 @@ def run_replicas(scene: Scene, backend: str, *, fails: bool) -> bool:
         fault_at = time.time()
         for node in random.Random(1).sample(sorted(placed), 2):
             scene.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=benchmark")
+    is_placed = set(placed.values()) == {GPUS_PER_NODE} and len(placed) == NUM_NODES
+    is_sound = finish(scene, before, fault_at)
+    return is_sound and is_placed and (fails or report_balance(scene))
+
+
+def run_in_turns(scene: Scene, backend: str) -> bool:
+    """Run more replicas than there are GPUs; return whether nothing was lost."""
+    before = requests_to_slurm(scene)
+    scene.start(backend)
+    return finish(scene, before, None)
+
+
+def finish(scene: Scene, before: Counter[str], fault_at: float | None) -> bool:
+    """Wait for the command, print what it took and what it left; return whether it published every sample once."""
+    command = scene.commands[-1]
     cost = watch(command)
     print_cost(cost, requests_to_slurm(scene) - before)
-    if fails:
-        for node in placed:
-            scene.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
     if command.process.returncode:
-        print(f"  ended with exit code {command.process.returncode}: {command.messages[-500:]}")
-        command = scene.start(backend)
-        command.wait(600)
-    is_sound = report_samples(scene, fault_at)
-    is_balanced = fails or report_balance(scene)
-    is_placed = set(placed.values()) == {GPUS_PER_NODE} and len(placed) == NUM_NODES
-    return command.process.returncode == 0 and is_sound and is_balanced and is_placed
+        print(f"  ended with exit code {command.process.returncode}: {command.messages[-500:]}", flush=True)
+        return False
+    return report_samples(scene, fault_at)
 
 
 def report_samples(scene: Scene, fault_at: float | None) -> bool:
@@ -133,8 +146,7 @@ def report_samples(scene: Scene, fault_at: float | None) -> bool:
     found = audit(scene.fileroot, {key: published.get(key) for key in planned}, fault_at)
     print(
         f"  {len(planned)} samples planned: {found.num_lost} lost, {found.num_duplicated} published twice, "
-        f"{found.num_extra} generated again, {found.num_late} of them although finished for 1 s; "
-        f"{len(scene.commands)} commands",
+        f"{found.num_extra} generated again, {found.num_late} of them although finished for 1 s",
         flush=True,
     )
     return found.is_sound
@@ -154,58 +166,44 @@ def report_balance(scene: Scene) -> bool:
 
 
 def _largest_difference(counts: Counter[int]) -> float:
-    mean = counts.total() / NUM_REPLICAS
-    return max(abs(counts[replica] - mean) / mean for replica in range(NUM_REPLICAS))
-
-
-def run_controller(scene: Scene, backend: str) -> bool:
-    """Run a plan of many replicas; print what its controller took and return whether nothing was lost."""
-    print(f"{backend}, of which {NUM_REPLICAS} run at once", flush=True)
-    before = requests_to_slurm(scene)
-    command = scene.start(backend)
-    cost = watch(command)
-    print_cost(cost, requests_to_slurm(scene) - before)
-    if command.process.returncode:
-        print(f"  ended with exit code {command.process.returncode}: {command.messages[-500:]}")
-    return report_samples(scene, None) and command.process.returncode == 0
+    mean = counts.total() / NUM_GPUS
+    return max(abs(counts[replica] - mean) / mean for replica in range(NUM_GPUS))
 
 
 def measure(options: argparse.Namespace, folder: Path, cluster: DevCluster, environment: dict[str, str]) -> bool:
-    """Measure what was asked for; return whether every bound holds."""
-    is_wide = options.what == "replicas"
+    """Do what was asked for; return whether every bound holds."""
+    backend = options.backend or BACKENDS[options.what]
+    num_replicas = parse_backend(backend).data_parallel
+    is_large = options.what == "controller"
     world = World(
         environment=environment | {"SLURM_CONF": str(cluster.paths.slurm_conf)},
         checkpoint=options.checkpoint.absolute(),
         engine_python=options.engine_python.absolute(),
         cluster=cluster,
-        num_items=10 * NUM_REPLICAS if is_wide else 2 * options.replicas,
-        step_s=0.2 if is_wide else 0.0,
+        num_items=num_replicas * (1 if is_large else 10),
+        step_s=0.0 if is_large else 0.2,
     )
-    overrides = [f"cluster.n_nodes={NUM_NODES}", "scheduler.slurm.memory=400M"]
-    are_met = True
-    for number, backend in enumerate(options.backends if is_wide else [f"vllm:d{options.replicas}"]):
-        run = folder / f"run-{number}"
-        run.mkdir()
-        pace = Pace(0.0, 0.0, 0)
-        scene = Scene(world=world, folder=run, rng=random.Random(1), overrides=list(overrides), pace=pace)
-        try:
-            if is_wide:
-                are_met &= run_replicas(scene, backend, fails=number == len(options.backends) - 1)
-            else:
-                are_met &= run_controller(scene, backend)
-        finally:
-            scene.end()
-    return are_met
+    scene = Scene(
+        world=world,
+        folder=folder,
+        rng=random.Random(1),
+        overrides=[f"cluster.n_nodes={NUM_NODES}", "scheduler.slurm.memory=400M"],
+        pace=Pace(0.0, 0.0, 0),
+    )
+    print(f"{backend}, {world.num_items * N_SAMPLES} samples", flush=True)
+    try:
+        if is_large:
+            return run_in_turns(scene, backend)
+        return run_all_at_once(scene, backend, fails=options.what == "failures")
+    finally:
+        scene.end()
 
 
 def main() -> int:
-    """Measure one of the two on a cluster that is brought up for it."""
+    """Do one of the three on a cluster that is brought up for it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["replicas", "controller"])
-    parser.add_argument("--replicas", type=int, default=1000, help="of the plan whose controller is measured")
-    parser.add_argument(
-        "--backends", nargs="+", default=["sglang:d96p1t1", "vllm:d96t1"], help="nodes fail in the last"
-    )
+    parser.add_argument("what", choices=BACKENDS)
+    parser.add_argument("--backend", help="rollout.backend; default: as above")
     parser.add_argument("--checkpoint", type=Path, default=ROOT / ".demo" / "smollm2-135m-instruct")
     parser.add_argument("--engine-python", type=Path, default=ROOT / ".venv-engine" / "bin" / "python")
     parser.add_argument("--keep", type=Path, help="folder for all files, empty or new; default: removed at the end")
