@@ -26,7 +26,7 @@ from transformers.utils.logging import disable_progress_bar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from flows.evaluator import Evaluator, EvaluatorConfig, FinetuneSpec
+from flows.evaluator import CheckpointAnnouncer, Evaluator, EvaluatorConfig, FinetuneSpec
 
 BATCH_SIZE: Final = 256
 LEARNING_RATE: Final = 0.003
@@ -121,7 +121,9 @@ def train(out: Path, num_steps: int, seed: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=num_steps, pct_start=0.1)
     evaluator = Evaluator(
-        EvaluatorConfig(freq_steps=SAVE_EVERY), FinetuneSpec(1, num_steps * BATCH_SIZE, BATCH_SIZE), root=out
+        EvaluatorConfig(freq_steps=SAVE_EVERY),
+        FinetuneSpec(1, num_steps * BATCH_SIZE, BATCH_SIZE),
+        announcer=CheckpointAnnouncer(out),
     )
     started = time.monotonic()
     for step in range(num_steps):

@@ -7,10 +7,10 @@ as it is: `pip install --no-deps milepost`, or the checkout on PYTHONPATH.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
-from infra.announcer import CheckpointAnnouncer
+from infra.announcer import AREAL_FOLDER as AREAL_FOLDER
+from infra.announcer import CheckpointAnnouncer as CheckpointAnnouncer
 from infra.frequency import Frequencies, Schedule, ScheduleState, check_frequencies
 from schemas.errors import ConfigError
 
@@ -81,7 +81,7 @@ class Evaluator:
         config: EvaluatorSettings,
         ft_spec: TrainingLength,
         *,
-        root: Path | str | None = None,
+        announcer: CheckpointAnnouncer | None = None,
         clock: Callable[[], float] = time.time,
         group: object | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class Evaluator:
         Args:
             config: How often.
             ft_spec: When an epoch ends.
-            root: Folder that checkpoints are saved into, and announced in when `evaluate` gets no function.
+            announcer: Knows where checkpoints are; needed when `evaluate` gets no function.
             clock: Seconds, on a scale that outlives the process.
             group: Process group of torch.distributed that agrees on seconds; None for all ranks.
 
@@ -99,32 +99,32 @@ class Evaluator:
         """
         self._schedule: Final = Schedule(config, is_due_at_first=config.eval_before_train, clock=clock, group=group)
         self._steps_per_epoch: Final = _checked_epoch(ft_spec)
-        self._announcer = None if root is None else CheckpointAnnouncer(root)
+        self._announcer: Final = announcer
 
     def evaluate(self, fn: Callable[[], object] | None, epoch: int, step: int, global_step: int) -> None:
         """Call `fn` if an evaluation is due after this step.
 
         Args:
-            fn: None announces the checkpoint of this step and returns at once: `milepost watch ROOT` evaluates it
-                elsewhere. What a function of your own raises reaches you.
+            fn: None announces the checkpoint of this step, saved before, and returns at once: `milepost watch`
+                evaluates it elsewhere. What a function of your own raises reaches you.
             epoch: From 0.
             step: Of the epoch, from 0.
             global_step: Of training, from 0.
 
         Raises:
-            ConfigError: `fn` is None and no root was given.
+            ConfigError: `fn` is None and so is the announcer.
         """
         if fn is None and self._announcer is None:
             raise ConfigError(
-                "Evaluator.evaluate got no function and does not know where checkpoints are; construct it with "
-                "root=FOLDER, the folder that they are saved into, or pass a function"
+                "Evaluator.evaluate got no function and does not know where checkpoints are; pass a function, or "
+                "construct it with announcer=CheckpointAnnouncer(FOLDER), the folder that they are saved into"
             )
         if not self._schedule.is_due(epochs=int(step == self._steps_per_epoch - 1), steps=1):
             return
         if fn is not None:
             fn()
         elif self._announcer is not None:
-            self._announcer.announce(global_step=global_step, epoch=epoch)
+            self._announcer.announce_step(epoch, step, global_step)
 
     def state_dict(self) -> ScheduleState:
         """Return what `load_state_dict` needs to go on counting after a restart; it is JSON."""

@@ -8,14 +8,15 @@ Imported by training code alone, beside transformers: the one module outside the
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformers import TrainerCallback
+from transformers.trainer_callback import TrainerCallback
 
 from flows.evaluator import EvaluatorSettings
 from infra.announcer import CheckpointAnnouncer
 from infra.frequency import Schedule
 
 if TYPE_CHECKING:
-    from transformers import TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_callback import TrainerControl, TrainerState
+    from transformers.training_args import TrainingArguments
 
 
 class MilepostCallback(TrainerCallback):
@@ -24,17 +25,19 @@ class MilepostCallback(TrainerCallback):
     Nothing of it makes training wait, and nothing that fails reaches training.
     """
 
-    def __init__(self, config: EvaluatorSettings | None = None) -> None:
-        """Say when there are to be checkpoints.
+    def __init__(self, config: EvaluatorSettings | None = None, *, posts_events: bool = False) -> None:
+        """Take when there are to be checkpoints, and who is told.
 
         Args:
             config: A checkpoint is also saved whenever an evaluation falls due; with `save_strategy="no"` only then.
                 None: the trainer saves when its own arguments say.
+            posts_events: As for `CheckpointAnnouncer`.
 
         Raises:
             ConfigError: a frequency that is not positive.
         """
         self._schedule = None if config is None else Schedule(config, is_due_at_first=config.eval_before_train)
+        self._posts_events = posts_events
         self._announcer: CheckpointAnnouncer | None = None
         self._saved_step: int | None = None
 
@@ -42,7 +45,7 @@ class MilepostCallback(TrainerCallback):
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object
     ) -> None:
         """Learn where checkpoints are saved."""
-        self._announcer = CheckpointAnnouncer(str(args.output_dir))
+        self._announcer = CheckpointAnnouncer(str(args.output_dir), posts_events=self._posts_events)
 
     def on_step_end(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object

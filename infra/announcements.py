@@ -1,6 +1,6 @@
 """What a trainer says about a checkpoint that it has saved: one small file below the root of the checkpoints.
 
-    {root}/.milepost/landed/{digest of path and step}.json
+    {root}/.milepost/landed/{digest of the path}.json
 
 Owns the folder and its files. A trainer writes them, so the standard library is all that this module needs. Whoever
 watches the root learns from a file which checkpoint is whole, at once and without reading it.
@@ -22,8 +22,8 @@ SPOOL: Final = Path(".milepost", "landed")
 class Announcement:
     """A checkpoint that is whole, in the words of its trainer."""
 
-    path: str | None
-    """Its folder, absolute; None where the trainer knows only the step: it is then the one of that step."""
+    path: str
+    """Its folder, absolute."""
     global_step: int | None
     """Training step; None when unknown."""
     epoch: int | None
@@ -40,8 +40,8 @@ def write_announcement(root: Path, announcement: Announcement) -> Path:
     """
     spool = root / SPOOL
     spool.mkdir(parents=True, exist_ok=True)
-    key = f"{announcement.path}\0{announcement.global_step}"
-    path = spool / f"{blake2b(key.encode(errors='surrogateescape'), digest_size=16).hexdigest()}.json"
+    name = blake2b(announcement.path.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    path = spool / f"{name}.json"
     write_text_atomically(path, json.dumps(asdict(announcement)) + "\n")
     return path
 

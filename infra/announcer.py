@@ -1,11 +1,10 @@
 """CheckpointAnnouncer: a trainer's word that a checkpoint is whole, given without making training wait.
 
-Owns to whom it is told: whoever watches the root, by a file, and a Prefect server where PREFECT_API_URL names one. A
-trainer imports it, so the standard library is all it needs.
+Owns to whom it is told: whoever watches the root, by a file, and on request a Prefect server. A trainer imports it, so
+the standard library is all that it needs.
 """
 
 import time
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,9 +13,10 @@ from infra.announcements import Announcement, write_announcement
 from infra.outbox import Outbox
 from infra.prefect_api import PrefectApi, find_api, post_event
 from infra.ranks import is_first_rank
+from schemas.errors import ConfigError
 
-SAVED_EVENT: Final = "milepost.checkpoint.saved"
-"""That a trainer has saved a checkpoint. `landed`, by which evaluations start, comes from whoever found it whole."""
+AREAL_FOLDER: Final = "epoch{epoch}epochstep{step}globalstep{global_step}"
+"""How AReaL names a checkpoint's folder."""
 
 
 class CheckpointAnnouncer:
@@ -27,37 +27,76 @@ class CheckpointAnnouncer:
     so, only later.
     """
 
-    def __init__(self, root: Path | str) -> None:
-        """`root`: the folder that the checkpoints are saved into."""
+    def __init__(
+        self, root: Path | str, *, folder: str = "checkpoint-{global_step}", posts_events: bool = False
+    ) -> None:
+        """Take where checkpoints are and who is told.
+
+        Args:
+            root: Folder that they are saved into, and that `milepost watch` watches.
+            folder: Name of a checkpoint's folder by {epoch}, {step} (of the epoch) and {global_step}. The default is
+                that of transformers; `AREAL_FOLDER` that of AReaL.
+            posts_events: Whether the Prefect server at PREFECT_API_URL is told too, whose deployment
+                `evaluate-on-landing` then evaluates the checkpoint: for a root that nobody watches.
+
+        Raises:
+            ConfigError: `folder` names anything else.
+        """
         self._root = Path(root).expanduser().absolute()
+        self._folder = _checked_folder(folder)
         # One outbox per destination: a server that hangs does not hold up the files.
         self._files = Outbox[Announcement]("announcement of a checkpoint", partial(write_announcement, self._root))
-        api = find_api()
+        api = find_api() if posts_events else None
         self._events = None if api is None else Outbox[Announcement]("event about a checkpoint", partial(_post, api))
 
-    def announce(
-        self, path: Path | str | None = None, *, global_step: int | None = None, epoch: int | None = None
-    ) -> None:
+    def announce(self, path: Path | str, *, global_step: int | None = None, epoch: int | None = None) -> None:
         """Say that a checkpoint is whole; on ranks other than the first, nothing.
 
         Args:
-            path: Its folder; None for the one of that step below the root.
-            global_step: Training step.
-            epoch: Training epoch, from 0.
+            path: Its folder.
+            global_step: Training step; None when unknown.
+            epoch: Training epoch, from 0; None when unknown.
         """
         if not is_first_rank():
             return
-        folder = None if path is None else str(Path(path).expanduser().absolute())
+        folder = str(Path(path).expanduser().absolute())
         announcement = Announcement(path=folder, global_step=global_step, epoch=epoch, announced_at=time.time())
         self._files.put(announcement)
         if self._events is not None:
             self._events.put(announcement)
+
+    def announce_step(self, epoch: int, step: int, global_step: int) -> None:
+        """Say that the checkpoint of a step is whole: the one that `folder` names."""
+        name = self._folder.format(epoch=epoch, step=step, global_step=global_step)
+        self.announce(self._root / name, global_step=global_step, epoch=epoch)
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until all that was announced has been delivered or dropped; return whether it was within `timeout_s`."""
         return self._files.drain(timeout_s) and (self._events is None or self._events.drain(timeout_s))
 
 
+def _checked_folder(folder: str) -> str:
+    try:
+        folder.format(epoch=0, step=0, global_step=0)
+    except (KeyError, IndexError, ValueError) as exc:
+        raise ConfigError(
+            f"folder may hold {{epoch}}, {{step}} and {{global_step}}, got {folder!r}; name a checkpoint's folder as "
+            "the trainer does"
+        ) from exc
+    return folder
+
+
 def _post(api: PrefectApi, announcement: Announcement) -> None:
-    resource = f"milepost.checkpoint.{announcement.path or announcement.global_step}"
-    post_event(api, SAVED_EVENT, resource=resource, payload=asdict(announcement))
+    """Emit the event of schemas.events.CheckpointLanded, whose module needs what a trainer may not have."""
+    step = "" if announcement.global_step is None else f" of step {announcement.global_step}"
+    payload = {
+        "checkpoint": announcement.path,
+        "global_step": announcement.global_step,
+        "message": f"The trainer has saved the checkpoint{step}.",
+        "since": "",
+        "link": "",
+        "weight_digest": None,
+        "announced_by": "trainer",
+    }
+    resource = {"prefect.resource.id": f"milepost.checkpoint.{announcement.path}", "milepost.alert": "send"}
+    post_event(api, "milepost.checkpoint.landed", resource=resource, payload=payload | {"title": "Checkpoint landed"})

@@ -37,8 +37,8 @@ def find_api() -> PrefectApi | None:
     return PrefectApi(url=url, authorization=f"Bearer {key}" if key else basic)
 
 
-def post_event(api: PrefectApi, name: str, *, resource: str, payload: Mapping[str, object]) -> None:
-    """Emit one event.
+def post_event(api: PrefectApi, name: str, *, resource: Mapping[str, str], payload: Mapping[str, object]) -> None:
+    """Emit one event; `resource` holds its labels, `prefect.resource.id` among them.
 
     Raises:
         OSError: no answer within seconds, or one that refuses.
@@ -47,7 +47,7 @@ def post_event(api: PrefectApi, name: str, *, resource: str, payload: Mapping[st
         "id": str(uuid.uuid4()),
         "occurred": datetime.now(UTC).isoformat(),
         "event": name,
-        "resource": {"prefect.resource.id": resource},
+        "resource": resource,
         "payload": payload,
     }
     headers = {"Content-Type": "application/json"}

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.evaluator import Evaluator, EvaluatorConfig, FinetuneSpec
+from flows.evaluator import AREAL_FOLDER, CheckpointAnnouncer, Evaluator, EvaluatorConfig, FinetuneSpec
 from infra.announcements import SPOOL, read_announcements
-from infra.announcer import CheckpointAnnouncer
 from schemas.errors import ConfigError
+from schemas.events import CheckpointLanded
 from schemas.sections import EvaluatorConfig as EvaluatorSection
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -80,7 +80,7 @@ def test_bad_input_is_refused_when_training_starts() -> None:
         FinetuneSpec(1, 100, 0)
     with pytest.raises(ConfigError, match="an epoch has 0 steps"):
         Evaluator(EvaluatorConfig(), FinetuneSpec(1, 7, 8))
-    with pytest.raises(ConfigError, match="root=FOLDER"):
+    with pytest.raises(ConfigError, match="announcer=CheckpointAnnouncer"):
         Evaluator(EvaluatorConfig(freq_steps=100), SPEC).evaluate(None, 0, 0, 0)
 
 
@@ -90,22 +90,23 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
 
 
 def test_without_a_function_the_checkpoint_is_announced(tmp_path: Path) -> None:
-    evaluator = Evaluator(EvaluatorConfig(freq_steps=3), SPEC, root=tmp_path)
+    announcer = CheckpointAnnouncer(tmp_path, folder=AREAL_FOLDER)
+    evaluator = Evaluator(EvaluatorConfig(freq_steps=3), SPEC, announcer=announcer)
     for global_step in range(6):
         evaluator.evaluate(None, *divmod(global_step, SPEC.steps_per_epoch), global_step)
     wait_for_announcements(tmp_path, 2)
     assert [(one.path, one.epoch, one.global_step) for one in read_announcements(tmp_path)] == [
-        (None, 0, 2),
-        (None, 1, 5),
+        (str(tmp_path / "epoch0epochstep2globalstep2"), 0, 2),
+        (str(tmp_path / "epoch1epochstep0globalstep5"), 1, 5),
     ]
 
 
 def test_only_the_first_rank_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     announcer = CheckpointAnnouncer(tmp_path)
-    announcer.announce(global_step=1)
+    announcer.announce_step(0, 1, 1)
     monkeypatch.setenv("RANK", "0")
-    announcer.announce(global_step=2)
+    announcer.announce_step(0, 2, 2)
     wait_for_announcements(tmp_path, 1)
     assert [one.global_step for one in read_announcements(tmp_path)] == [2]
 
@@ -114,7 +115,7 @@ def test_what_was_announced_last_is_written_before_the_process_ends(tmp_path: Pa
     code = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from infra.announcer import CheckpointAnnouncer
+from flows.evaluator import CheckpointAnnouncer
 CheckpointAnnouncer({str(tmp_path)!r}).announce({str(tmp_path / "last one")!r}, global_step=7)
 """
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
@@ -153,15 +154,34 @@ def test_a_prefect_server_gets_an_event(
     url, handler = sink
     monkeypatch.setenv("PREFECT_API_URL", url)
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
-    announcer = CheckpointAnnouncer(tmp_path)
+    announcer = CheckpointAnnouncer(tmp_path, posts_events=True)
     announcer.announce(tmp_path / "checkpoint-4", global_step=4)
     assert announcer.drain(PATIENCE_S)
     [(path, authorization, events)] = handler.received
     assert (path, authorization) == ("/api/events", "Basic bWU6c2VjcmV0")
     assert isinstance(events, list)
-    assert events[0]["event"] == "milepost.checkpoint.saved"
-    assert events[0]["payload"]["global_step"] == 4
-    assert events[0]["resource"] == {"prefect.resource.id": f"milepost.checkpoint.{tmp_path}/checkpoint-4"}
+    payload = events[0]["payload"]
+    assert payload.pop("title") == CheckpointLanded.title
+    landed = CheckpointLanded.model_validate(payload)
+    assert (events[0]["event"], landed.global_step) == (CheckpointLanded.event, 4)
+    assert events[0]["resource"]["prefect.resource.id"] == f"milepost.{landed.resource}"
+
+
+def test_a_server_is_told_on_request_alone(
+    tmp_path: Path, sink: tuple[str, type[Sink]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, handler = sink
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    announcer = CheckpointAnnouncer(tmp_path)
+    announcer.announce_step(0, 4, 4)
+    assert announcer.drain(PATIENCE_S)
+    assert handler.received == []
+
+
+def test_a_folder_that_no_step_names_is_refused(tmp_path: Path) -> None:
+    for folder in ("step{n}", "step{}", "step{"):
+        with pytest.raises(ConfigError, match=r"may hold \{epoch\}, \{step\} and \{global_step\}, got 'step"):
+            CheckpointAnnouncer(tmp_path, folder=folder)
 
 
 @pytest.fixture(params=["dead", "silent"])
@@ -178,10 +198,10 @@ def test_a_server_that_does_not_answer_costs_training_nothing(
     tmp_path: Path, useless_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PREFECT_API_URL", useless_url)
-    announcer = CheckpointAnnouncer(tmp_path)
+    announcer = CheckpointAnnouncer(tmp_path, posts_events=True)
     started = time.monotonic()
     for step in range(200):
-        announcer.announce(global_step=step)
+        announcer.announce_step(0, step, step)
     assert time.monotonic() - started < 200 * BUDGET_S
     wait_for_announcements(tmp_path, 64)
     assert {record.levelno for record in caplog.records} <= {logging.WARNING}
@@ -193,7 +213,7 @@ def test_a_disk_that_refuses_costs_training_nothing(tmp_path: Path, caplog: pyte
     root.write_text("a file where a folder should be")
     announcer = CheckpointAnnouncer(root)
     for step in range(20):
-        announcer.announce(global_step=step)
+        announcer.announce_step(0, step, step)
     assert announcer.drain(PATIENCE_S)
     said = [record.message for record in caplog.records if "announcement" in record.message]
     reason = f"[Errno 20] Not a directory: '{root / SPOOL}'"
