@@ -8,10 +8,10 @@ from typing import Final
 from benchmarks.faults.fault import Fault
 from benchmarks.faults.scene import Scene
 
-_SEQUENCE_BYTES: Final = 64 << 20
-_FITTING_SEQUENCES: Final = 12
-_TOO_LARGE: Final = (f"engine.stand_in.sequence_bytes={_SEQUENCE_BYTES}", "rollout.max_concurrent_rollouts=16")
-"""A batch of 16 takes 1 GiB, which is more than the limits below leave it."""
+_SEQUENCE_BYTES: Final = 16 << 20
+_FITTING_SEQUENCES: Final = 48
+_TOO_LARGE: Final = (f"engine.stand_in.sequence_bytes={_SEQUENCE_BYTES}", "rollout.max_concurrent_rollouts=64")
+"""A batch of 64 takes 1 GiB, which is more than the limits below leave it; half of it fits."""
 
 
 @contextmanager
@@ -40,5 +40,5 @@ FAULTS: Final = (
     Fault(name="hanging-item", hanging_rate=0.01, overrides=("rollout.hang_timeout=5",)),
 )
 """On this machine and on a cluster."""
-SLURM_MEMORY_FAULT: Final = Fault(name="slurm-out-of-memory", overrides=(*_TOO_LARGE, "scheduler.slurm.memory=700M"))
+SLURM_MEMORY_FAULT: Final = Fault(name="slurm-out-of-memory", overrides=(*_TOO_LARGE, "scheduler.slurm.memory=900M"))
 """The same by a limit that the cluster keeps."""
