@@ -16,10 +16,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
+import pyarrow.parquet as pq
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -29,9 +31,9 @@ from benchmarks.faults.scene import N_SAMPLES, Command, Pace, Scene, World  # no
 from benchmarks.faults.services import end_on_sigterm, prefect_server, slurm_cluster  # noqa: E402
 from infra.devcluster.cluster import DevCluster  # noqa: E402
 from infra.run_directory import list_runs  # noqa: E402
-from infra.store import open_store  # noqa: E402
 from schemas.backend import parse_backend  # noqa: E402
 from schemas.identity import SampleKey  # noqa: E402
+from tasks.inference.journal import read_journal  # noqa: E402
 
 NUM_NODES: Final = 12
 GPUS_PER_NODE: Final = 8
@@ -153,21 +155,28 @@ def report_samples(scene: Scene, fault_at: float | None) -> bool:
 
 
 def report_balance(scene: Scene) -> bool:
-    """Print how the samples and tokens of the replicas differ from the mean."""
-    table = open_store(scene.fileroot).table("samples").to_table(columns=["replica", "num_completion_tokens"])
-    samples: Counter[int] = Counter()
-    tokens: Counter[int] = Counter()
-    for row in table.to_pylist():
-        samples[row["replica"]] += 1
-        tokens[row["replica"]] += row["num_completion_tokens"]
-    spread = {name: _largest_difference(counts) for name, counts in (("samples", samples), ("tokens", tokens))}
-    print(f"  farthest from the mean: {spread['samples']:.1%} of samples, {spread['tokens']:.1%} of tokens", flush=True)
-    return spread["samples"] <= BALANCE
+    """Print how far the work of a replica is from the mean: as it was divided, and as it was done.
+
+    A replica that starts later than others leaves work to them, which is no fault of the division.
+    """
+    (run,) = list_runs(scene.fileroot)
+    folders = [run.replica_dir(1, replica) for replica in range(NUM_GPUS)]
+    given = [pq.read_metadata(folder / "work.parquet").num_rows for folder in folders]
+    records = [list(read_journal(folder)) for folder in folders]
+    made = [len(each) for each in records]
+    ends = [max(record.finished_at for record in each) for each in records if each]
+    began = min(record.finished_at - record.latency_s for each in records for record in each)
+    print(
+        f"  farthest from the mean: {_spread(given):.1%} of samples as divided, {_spread(made):.1%} as made; the first "
+        f"replica ran dry at {(min(ends) - began) / (max(ends) - began):.0%} of the generation",
+        flush=True,
+    )
+    return _spread(given) <= BALANCE
 
 
-def _largest_difference(counts: Counter[int]) -> float:
-    mean = counts.total() / NUM_GPUS
-    return max(abs(counts[replica] - mean) / mean for replica in range(NUM_GPUS))
+def _spread(counts: Sequence[int]) -> float:
+    mean = sum(counts) / len(counts)
+    return max(abs(count - mean) for count in counts) / mean
 
 
 def measure(options: argparse.Namespace, folder: Path, cluster: DevCluster, environment: dict[str, str]) -> bool:

@@ -138,7 +138,7 @@ class Scene:
         config = self.folder / "config.yaml"
         config.write_text(_CONFIG)
         world = self.world
-        on_slurm = ["scheduler.slurm.poll_interval_s=0.5", "scheduler.slurm.cpus_per_replica=1"]
+        on_slurm = ["scheduler.type=slurm", "scheduler.slurm.memory=500M", "scheduler.slurm.cpus_per_replica=1"]
         arguments = [
             "evaluate",
             str(config),
@@ -148,7 +148,7 @@ class Scene:
             f"engine.python={world.engine_python}",
             f"engine.stand_in.step_s={world.step_s}",
             f"rollout.backend={backend}",
-            *(["scheduler.type=slurm", "scheduler.slurm.memory=500M", *on_slurm] if world.cluster else []),
+            *(on_slurm if world.cluster else []),
             *self.overrides,
         ]
         self.commands.append(Command(arguments, self.folder / f"command-{len(self.commands)}.log", world.environment))

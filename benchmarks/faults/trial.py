@@ -23,6 +23,8 @@ _MAX_COMMANDS: Final = 3
 _EXIT_CODES: Final = frozenset({0, 1, -2, -9, -15, 130, 143})
 """Published, failed, and ended by a signal, as a shell tells it or as the kernel does."""
 _LOOK_S: Final = 0.05
+_SETTINGS: Final = ("scheduler.slurm.poll_interval_s=0.5",)
+"""A run of seconds cannot wait five for a look at the queue."""
 
 
 class Reference(NamedTuple):
@@ -58,7 +60,7 @@ def make_reference(world: World, folder: Path) -> Reference:
     Raises:
         SystemExit: it fails.
     """
-    scene = Scene(world=world, folder=folder, rng=random.Random(0), overrides=[], pace=Pace(0.0, 0.0, 0))
+    scene = Scene(world=world, folder=folder, rng=random.Random(0), overrides=[*_SETTINGS], pace=Pace(0.0, 0.0, 0))
     command = scene.start(f"vllm:d{world.replica_choices[-1]}")
     began, first, last, num_finished, address_space_bytes = time.monotonic(), 0.0, 0.0, 0, 0
     while command.is_running:
@@ -80,7 +82,7 @@ def run_trial(fault: Fault, world: World, folder: Path, seed: str, reference: Re
     """Do it all in `folder`, which exists and is empty."""
     began = time.monotonic()
     rng = random.Random(seed)
-    scene = Scene(world=world, folder=folder, rng=rng, overrides=fault.settings, pace=reference.pace)
+    scene = Scene(world=world, folder=folder, rng=rng, overrides=[*_SETTINGS, *fault.settings], pace=reference.pace)
     problems: list[str] = []
     moment, fault_at, counts = None, None, None
     with fault.surroundings(scene):
