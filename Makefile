@@ -30,7 +30,7 @@ format:  ## let ruff format the code and repair what it can
 	@$(IN_ENV) ruff format . && $(IN_ENV) ruff check --fix .
 
 test:  ## all tests, with real engines and services
-	@$(SETUP) --keep-going dev engine checkpoint slurm
+	@$(SETUP) --keep-going dev engine checkpoint slurm browser
 	@$(IN_ENV) pytest tests
 
 requirements:  ## renew requirements/*.txt from requirements/*.in

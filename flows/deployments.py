@@ -120,7 +120,9 @@ def _refusals_translated() -> Generator[None]:
 
 
 def _with_environment(spec: DeploymentSpec) -> DeploymentSpec:
-    variables: Any = apply_values(spec.work_pool.job_variables, dict(os.environ), remove_notset=False)
+    # the working directory of this process, whatever the shell that started it last said of its own
+    environment = {**os.environ, "PWD": str(Path.cwd())}
+    variables: Any = apply_values(spec.work_pool.job_variables, environment, remove_notset=False)
     return spec.model_copy(update={"work_pool": spec.work_pool.model_copy(update={"job_variables": variables})})
 
 

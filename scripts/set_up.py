@@ -21,7 +21,12 @@ from system_packages import MissingSystemPackagesError
 
 DEMO_CHECKPOINT = ROOT / ".demo" / "smollm2-135m-instruct"
 LOCK = ROOT / ".cache" / "setup.lock"
-SUITES_WITHOUT = {"engine": "needs_engine", "checkpoint": "needs_engine", "slurm": "needs_slurm"}
+SUITES_WITHOUT = {
+    "engine": "needs_engine",
+    "checkpoint": "needs_engine",
+    "slurm": "needs_slurm",
+    "browser": "needs_browser",
+}
 
 
 @contextlib.contextmanager
@@ -86,6 +91,11 @@ def make_slurm() -> None:
     environments.install_system_packages(system_packages.missing_for_slurm())
 
 
+def make_browser() -> None:
+    """What the tests look at the Prefect UI with."""
+    environments.install_system_packages(system_packages.missing_for_the_browser())
+
+
 def make_tools() -> None:
     """uv alone."""
     Installer.make()
@@ -98,6 +108,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "engine": make_engine,
     "checkpoint": make_checkpoint,
     "slurm": make_slurm,
+    "browser": make_browser,
 }
 
 

@@ -50,6 +50,12 @@ def missing_for_slurm() -> list[str]:
     return [*missing, "slurm-wlm-basic-plugins"] if missing else []
 
 
+def missing_for_the_browser() -> list[str]:
+    """Debian packages of the browser that the tests drive."""
+    has_one = any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    return [] if has_one else ["chromium"]
+
+
 def privilege() -> list[str] | None:
     """The prefix that makes a command run as root: empty for root, sudo where it asks nothing, None where neither."""
     if os.geteuid() == 0:

@@ -1,8 +1,8 @@
 """Fixtures for what real services need, and the rule that continuous integration may not skip them.
 
 MILEPOST_TEST_DATA          folder of the public evaluation data; unset, the tests that need it skip
-MILEPOST_REQUIRE_SERVICES   `1` or a list such as `engine,prefect,slurm,data`: a skip for want of one of them fails
-CI                          `true` requires engine, Prefect and Slurm, and the data where MILEPOST_TEST_DATA is set
+MILEPOST_REQUIRE_SERVICES   `1` or a list such as `engine,prefect,slurm,browser,data`: a skip for want of one fails
+CI                          `true` requires all services, and the data where MILEPOST_TEST_DATA is set
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVICES = frozenset({"engine", "prefect", "slurm", "data"})
+SERVICES = frozenset({"engine", "prefect", "slurm", "browser", "data"})
 
 
 def required_services() -> frozenset[str]:

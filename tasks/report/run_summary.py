@@ -17,7 +17,6 @@ from tasks.report.metrics_table import format_estimate, headline_metrics
 from tasks.report.page import Guards
 
 _WHOLE: Final = "all"
-_REPLICAS: Final = {"agree": "they agree", "disagree": "**they disagree**", "cannot_tell": "nobody can tell"}
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +106,8 @@ def _findings(summary: RunSummary, guards: Guards) -> Iterator[str]:
     if guards.drift is not None:
         yield f"- drift of the validation set: {'**found**' if guards.drift.alarmed else 'none'}"
     if guards.consistency is not None:
-        yield f"- replicas: {_REPLICAS[guards.consistency.verdict]}"
+        emphasis = "**" if guards.consistency.verdict == "disagree" else ""
+        yield f"- {emphasis}{escape_markdown(guards.consistency.message)}{emphasis}"
     if summary.num_attempts > 1:
         yield f"- attempts: {summary.num_attempts}; {summary.num_resumed:,} samples taken over from earlier ones"
     yield from (f"- mixed: {escape_markdown(difference)}" for difference in summary.differences)

@@ -9,7 +9,7 @@ from schemas.config import EvaluationConfig
 from schemas.summary import RunSummary
 from tasks.inference.merge import MergeCertificate
 from tasks.inference.session import RunSession
-from tasks.report.metrics_table import tabulate_metrics
+from tasks.report.metrics_table import headline_metrics, tabulate_metrics
 from tasks.report.page import NO_GUARDS, Guards
 from tasks.report.publication import publish_run
 from tasks.report.run_summary import read_earlier_run, summarise_run
@@ -20,7 +20,7 @@ def publish(
 ) -> RunSummary:
     """Publish the run and show what it found as artifacts."""
     summary = publish_run(config, session, certificate, guards)
-    table = tabulate_metrics(summary.metrics)
+    table = tabulate_metrics(headline_metrics(summary.metrics))
     create_table_artifact(
         [dict(zip(table.header, row, strict=True)) for row in table.rows],
         key="metrics",

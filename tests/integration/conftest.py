@@ -8,10 +8,12 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from infra.devcluster.cluster import DevCluster
+from tests.integration.prefect_server import CONFIG, Served, serve
 from tests.integration.slurm_cluster import ask, require_slurm, talk_to, wait_until
 
 
@@ -88,6 +90,14 @@ def api(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
             except subprocess.TimeoutExpired:
                 os.killpg(server.pid, signal.SIGKILL)
                 server.wait()
+
+
+@pytest.fixture(scope="session")
+def served(engine_python: Path, demo_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A `milepost server` that evaluates the demo checkpoint with a stand-in, for all tests that need one."""
+    with serve(tmp_path_factory.mktemp("served")) as server:
+        server.deploy(CONFIG)
+        yield server
 
 
 def _is_up(url: str) -> bool:

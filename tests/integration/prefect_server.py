@@ -1,0 +1,189 @@
+"""`milepost server` as a user runs it, and what tests ask of it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+MILEPOST = (sys.executable, "-c", "from flows.cli import main; main()")
+PATIENCE_S = 240.0
+"""A run takes 15 s on a quiet machine, minutes on a busy one."""
+CONFIG: dict[str, Any] = {
+    "experiment_name": "served",
+    "actor": {"path": str(ROOT / ".demo" / "smollm2-135m-instruct")},
+    "valid_dataset": {"path": "reasoning_gym:chain_sum?size=24&seed=1"},
+    "gconfig": {"n_samples": 1, "max_new_tokens": 32},
+    "engine": {"stand_in": {}},
+}
+"""Seconds of work, without a model."""
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], Any], what: str, *, timeout_s: float = PATIENCE_S) -> Any:
+    """Wait until something is true, and return it."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"no {what} within {timeout_s:g} s"
+        time.sleep(0.2)
+    return found
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running `milepost server`, with what was deployed to it."""
+
+    process: subprocess.Popen[bytes]
+    api: str
+    folder: Path
+    environment: Mapping[str, str]
+
+    @property
+    def page(self) -> str:
+        """Where its UI is."""
+        return self.api.removesuffix("/api")
+
+    @property
+    def log(self) -> str:
+        """What it has said."""
+        return (self.folder / "server.log").read_text("utf-8", "replace")
+
+    def milepost(self, *arguments: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command beside the server."""
+        return subprocess.run(
+            [*MILEPOST, *arguments],
+            cwd=self.folder,
+            env={**self.environment, **(variables or {})},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    def deploy(self, config: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> list[dict[str, str]]:
+        """Deploy a configuration; return what became of each thing."""
+        (self.folder / "eval.yaml").write_text(yaml.safe_dump(dict(config)), "utf-8")
+        done = self.milepost("deploy", "eval.yaml", "--json", variables=variables)
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, str]] = json.loads(done.stdout)["registrations"]
+        return found
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST") -> Any:
+        """Ask the API."""
+        data = None if method == "GET" else json.dumps(dict(body or {})).encode()
+        request = urllib.request.Request(
+            f"{self.api}/{path}", data, {"Content-Type": "application/json"}, method=method
+        )
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            text = reply.read()
+        return json.loads(text) if text else None
+
+    def refusal(self, path: str, body: Mapping[str, Any]) -> tuple[int, str]:
+        """Ask for something that is refused; return status and reason."""
+        try:
+            self.ask(path, body)
+        except urllib.error.HTTPError as exc:
+            return exc.code, exc.read().decode()
+        raise AssertionError(f"{path} was not refused")
+
+    def deployment(self, name: str) -> dict[str, Any]:
+        """A deployment of the flow `evaluate`."""
+        found: dict[str, Any] = self.ask(f"deployments/name/evaluate/{name}", method="GET")
+        return found
+
+    def start(self, name: str, **parameters: Any) -> str:
+        """Start a run of a deployment; return its id."""
+        deployment = self.deployment(name)
+        run = self.ask(f"deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
+        return str(run["id"])
+
+    def runs(self, name: str) -> list[dict[str, Any]]:
+        """The runs of a deployment, the oldest first."""
+        query = {"deployments": {"id": {"any_": [self.deployment(name)["id"]]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        found: list[dict[str, Any]] = self.ask("flow_runs/filter", query)
+        return found
+
+    def state(self, run: str) -> dict[str, Any]:
+        """The state of a run."""
+        found: dict[str, Any] = self.ask(f"flow_runs/{run}", method="GET")["state"]
+        return found
+
+    def finish(self, run: str) -> str:
+        """Wait for the end of a run; return the type of its state."""
+        wait_for(lambda: self.state(run)["type"] in FINAL, f"end of run {run}; the server said:\n{self.log[-3000:]}")
+        return str(self.state(run)["type"])
+
+    def logs(self, run: str) -> list[dict[str, Any]]:
+        """The log lines of a run."""
+        found: list[dict[str, Any]] = self.ask("logs/filter", {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200})
+        return found
+
+    def artifacts(self, run: str) -> dict[str, dict[str, Any]]:
+        """The artifacts of a run by key."""
+        found = self.ask("artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+        return {artifact["key"]: artifact for artifact in found if artifact["key"]}
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes that generate for its runs."""
+        found: list[psutil.Process] = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            try:
+                if "tasks.inference.worker" in process.cmdline():
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+@contextmanager
+def serve(folder: Path, *, port: int | None = None) -> Iterator[Served]:
+    """Run `milepost server` in a folder until the block ends, then end it as Ctrl-C does."""
+    port = free_port() if port is None else port
+    api = f"http://127.0.0.1:{port}/api"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment = inherited | {
+        "PREFECT_HOME": str(folder / "prefect"),
+        "PYTHONPATH": str(ROOT),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*MILEPOST, "server", "--port", str(port)],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    served = Served(process, api, folder, environment | {"PREFECT_API_URL": api})
+    try:
+        wait_for(lambda: process.poll() is not None or "milepost deploy" in served.log, "server")
+        assert process.poll() is None, served.log
+        yield served
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(60)
+            finally:
+                process.kill()

@@ -1,0 +1,81 @@
+"""What a user sees in a browser: the form is the configuration, a bad value is refused with its reason, a run tells its
+story. Screenshots of each step lie in the test's folder."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect, sync_playwright
+
+from tests.integration.prefect_server import Served, wait_for
+
+pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_prefect, pytest.mark.needs_engine]
+
+PATIENCE_MS = 60_000
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture
+def page(served: Served) -> Iterator[Page]:
+    """A page of a real browser, which may ask the server and nobody else."""
+    browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser_path is None:
+        pytest.skip("no Chromium: run `make test`, or install Debian's package chromium")
+    asked: list[str] = []
+    with sync_playwright() as playwright:
+        # Chromium's own sandbox refuses to start for root
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=browser_path, args=arguments)
+        page = browser.new_page(viewport={"width": 1300, "height": 1400})
+        page.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
+        page.on("request", lambda request: asked.append(request.url))
+        yield page
+        browser.close()
+    foreign = [url for url in asked if not url.startswith((served.page, "data:", "blob:"))]
+    assert foreign == []
+
+
+def field(page: Page, label: str) -> Locator:
+    """The innermost part of the form that has this label."""
+    title = page.locator(".schema-form-property__label", has_text=label)
+    return page.locator(".schema-form-property", has=title).last
+
+
+def test_the_form_starts_a_run_that_tells_its_story(served: Served, page: Page, tmp_path: Path) -> None:
+    deployment = served.deployment("evaluate")
+    page.goto(f"{served.page}/deployments/deployment/{deployment['id']}/run")
+    expect(field(page, "N Samples")).to_contain_text("Completions per problem")
+    expect(field(page, "N Samples").locator("input")).to_have_value("1")
+    page.screenshot(path=tmp_path / "1-form.png")
+
+    field(page, "Experiment Name").locator("textarea").fill("by-hand")
+    field(page, "N Samples").locator("input").fill("0")
+    page.get_by_role("button", name="Submit").click()
+    refusal = page.get_by_text("Error creating flow run").first
+    expect(refusal).to_contain_text("'config.gconfig.n_samples'. Failure reason: 0 is less than the minimum of 1")
+    page.screenshot(path=tmp_path / "2-refused.png")
+
+    before = {run["id"] for run in served.runs("evaluate")}
+    field(page, "N Samples").locator("input").fill("2")
+    page.get_by_role("button", name="Submit").click()
+    started = wait_for(lambda: [run for run in served.runs("evaluate") if run["id"] not in before], "run")
+    (run,) = started
+    assert run["parameters"]["config"]["gconfig"]["n_samples"] == 2
+    assert run["parameters"]["config"]["experiment_name"] == "by-hand"
+
+    page.goto(f"{served.page}/runs/flow-run/{run['id']}")
+    assert served.finish(run["id"]) == "COMPLETED"
+    expect(page.get_by_text("Completed", exact=True).first).to_be_visible()
+    expect(page.get_by_text("48 samples to make on 1 x stand_in")).to_be_visible()
+    page.screenshot(path=tmp_path / "3-run.png")
+
+    page.get_by_text("Artifacts", exact=True).click()
+    expect(page.get_by_text("What was found, against what")).to_be_visible()
+    page.screenshot(path=tmp_path / "4-artifacts.png")
+    for key, words in {"summary": "48 of 48 samples scored", "metrics": "48/48", "drift": "no drift"}.items():
+        page.goto(f"{served.page}/artifacts/artifact/{served.artifacts(run['id'])[key]['id']}")
+        expect(page.get_by_text(words).first).to_be_visible()
+        page.screenshot(path=tmp_path / f"5-{key}.png")
