@@ -74,7 +74,8 @@ def unused_port() -> int:
 def take_steps(root: Path, num_steps: int, *, has_hook: bool) -> dict[str, float]:
     """Return the milliseconds of a step, and of the calls in it."""
     config = EvaluatorConfig(freq_steps=1) if has_hook else EvaluatorConfig()
-    announcer = CheckpointAnnouncer(root, posts_events=True)
+    (root / "checkpoint").mkdir()
+    announcer = CheckpointAnnouncer(root, folder="checkpoint", posts_events=True)
     evaluator = Evaluator(config, FinetuneSpec(1, num_steps, 1), announcer=announcer)
     matrix = np.random.default_rng(0).standard_normal((_SIDE, _SIDE), dtype=np.float32)
     product = np.empty_like(matrix)

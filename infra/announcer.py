@@ -5,6 +5,7 @@ the standard library is all that it needs.
 """
 
 import time
+from errno import ENOENT
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -45,7 +46,7 @@ class CheckpointAnnouncer:
         self._root = Path(root).expanduser().absolute()
         self._folder = _checked_folder(folder)
         # One outbox per destination: a server that hangs does not hold up the files.
-        self._files = Outbox[Announcement]("announcement of a checkpoint", partial(write_announcement, self._root))
+        self._files = Outbox[Announcement]("announcement of a checkpoint", partial(_write, self._root))
         api = find_api() if posts_events else None
         self._events = None if api is None else Outbox[Announcement]("event about a checkpoint", partial(_post, api))
 
@@ -86,8 +87,21 @@ def _checked_folder(folder: str) -> str:
     return folder
 
 
+def _write(root: Path, announcement: Announcement) -> None:
+    _require_folder(announcement)
+    write_announcement(root, announcement)
+
+
+def _require_folder(announcement: Announcement) -> None:
+    """Raise FileNotFoundError where nothing was saved: looked at here, as a network disk may take its time."""
+    if not Path(announcement.path).is_dir():
+        reason = "there is no such checkpoint; save it before it is announced, or name the folder as the trainer does"
+        raise FileNotFoundError(ENOENT, reason, announcement.path)
+
+
 def _post(api: PrefectApi, announcement: Announcement) -> None:
     """Emit the event of schemas.events.CheckpointLanded, whose module needs what a trainer may not have."""
+    _require_folder(announcement)
     step = "" if announcement.global_step is None else f" of step {announcement.global_step}"
     payload = {
         "checkpoint": announcement.path,

@@ -41,6 +41,11 @@ def wait_for_announcements(root: Path, number: int) -> None:
         time.sleep(0.01)
 
 
+def save_steps(root: Path, *steps: int) -> None:
+    for step in steps:
+        (root / f"checkpoint-{step}").mkdir()
+
+
 @pytest.fixture(autouse=True)
 def _no_prefect_api(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
@@ -90,6 +95,8 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
 
 
 def test_without_a_function_the_checkpoint_is_announced(tmp_path: Path) -> None:
+    for folder in ("epoch0epochstep2globalstep2", "epoch1epochstep0globalstep5"):
+        (tmp_path / folder).mkdir()
     announcer = CheckpointAnnouncer(tmp_path, folder=AREAL_FOLDER)
     evaluator = Evaluator(EvaluatorConfig(freq_steps=3), SPEC, announcer=announcer)
     for global_step in range(6):
@@ -102,6 +109,7 @@ def test_without_a_function_the_checkpoint_is_announced(tmp_path: Path) -> None:
 
 
 def test_only_the_first_rank_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_steps(tmp_path, 1, 2)
     monkeypatch.setenv("RANK", "3")
     announcer = CheckpointAnnouncer(tmp_path)
     announcer.announce_step(0, 1, 1)
@@ -112,6 +120,7 @@ def test_only_the_first_rank_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_was_announced_last_is_written_before_the_process_ends(tmp_path: Path) -> None:
+    (tmp_path / "last one").mkdir()
     code = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -154,6 +163,7 @@ def test_a_prefect_server_gets_an_event(
     url, handler = sink
     monkeypatch.setenv("PREFECT_API_URL", url)
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
+    save_steps(tmp_path, 4)
     announcer = CheckpointAnnouncer(tmp_path, posts_events=True)
     announcer.announce(tmp_path / "checkpoint-4", global_step=4)
     assert announcer.drain(PATIENCE_S)
@@ -172,6 +182,7 @@ def test_a_server_is_told_on_request_alone(
 ) -> None:
     url, handler = sink
     monkeypatch.setenv("PREFECT_API_URL", url)
+    save_steps(tmp_path, 4)
     announcer = CheckpointAnnouncer(tmp_path)
     announcer.announce_step(0, 4, 4)
     assert announcer.drain(PATIENCE_S)
@@ -197,6 +208,7 @@ def useless_url(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_a_server_that_does_not_answer_costs_training_nothing(
     tmp_path: Path, useless_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    save_steps(tmp_path, *range(200))
     monkeypatch.setenv("PREFECT_API_URL", useless_url)
     announcer = CheckpointAnnouncer(tmp_path, posts_events=True)
     started = time.monotonic()
@@ -212,9 +224,21 @@ def test_a_disk_that_refuses_costs_training_nothing(tmp_path: Path, caplog: pyte
     root = tmp_path / "root"
     root.write_text("a file where a folder should be")
     announcer = CheckpointAnnouncer(root)
-    for step in range(20):
-        announcer.announce_step(0, step, step)
+    for _ in range(20):
+        announcer.announce(tmp_path)
     assert announcer.drain(PATIENCE_S)
     said = [record.message for record in caplog.records if "announcement" in record.message]
     reason = f"[Errno 20] Not a directory: '{root / SPOOL}'"
     assert [text.split("; ")[0] for text in said] == [f"milepost: announcement of a checkpoint dropped: {reason}"]
+
+
+def test_what_was_never_saved_is_not_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    save_steps(tmp_path, 2)
+    announcer = CheckpointAnnouncer(tmp_path)
+    for step in range(5):
+        announcer.announce_step(0, step, step)
+    assert announcer.drain(PATIENCE_S)
+    assert [one.global_step for one in read_announcements(tmp_path)] == [2]
+    said = [record.message for record in caplog.records if "no such checkpoint" in record.message]
+    assert len(said) == 1
+    assert str(tmp_path / "checkpoint-0") in said[0]

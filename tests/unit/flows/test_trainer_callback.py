@@ -27,6 +27,7 @@ def train(callback: MilepostCallback, out: Path, *, num_steps: int, save_strateg
     def save_if_asked() -> None:
         if control.should_save:
             saved.append(state.global_step)
+            (out / f"checkpoint-{state.global_step}").mkdir()
             handler.on_save(arguments, state, control)
 
     handler.on_train_begin(arguments, state, control)
