@@ -86,20 +86,24 @@ def requests_to_slurm(scene: Scene) -> Counter[str]:
     return Counter({kind: int(count) for kind, count in _CONTROLLER_REQUESTS.findall(listing)})
 
 
-def print_cost(cost: Cost, requests: Counter[str]) -> None:
+def print_cost(cost: Cost) -> None:
     """Print what a controller took."""
     print(
         f"  controller: {cost.cpu_s:.1f} CPU s in {cost.wall_s:.0f} s ({cost.cpu_s / cost.wall_s:.1%} of a core), "
-        f"peak {cost.peak_bytes / 2**20:.0f} MiB, at most {cost.num_threads} threads"
+        f"peak {cost.peak_bytes / 2**20:.0f} MiB, at most {cost.num_threads} threads",
+        flush=True,
     )
+
+
+def print_requests(requests: Counter[str], wall_s: float) -> None:
+    """Print what a controller asked Slurm."""
     named = ", ".join(f"{count} {kind}" for kind, count in requests.most_common() if count)
-    print(f"  requests to Slurm: {requests.total() / cost.wall_s:.2f}/s ({named})", flush=True)
+    print(f"  requests to Slurm: {requests.total() / wall_s:.2f}/s ({named})", flush=True)
 
 
 def run_all_at_once(scene: Scene, backend: str, *, fails: bool) -> bool:
     """Run as many replicas as there are GPUs, two nodes failing midway or not; return whether every bound holds."""
     num_samples = scene.world.num_items * N_SAMPLES
-    before = requests_to_slurm(scene)
     command = scene.start(backend)
     placed: Counter[str] = Counter()
     while command.is_running and placed.total() < NUM_GPUS:
@@ -117,7 +121,7 @@ def run_all_at_once(scene: Scene, backend: str, *, fails: bool) -> bool:
         for node in random.Random(1).sample(sorted(placed), 2):
             scene.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=benchmark")
     is_placed = set(placed.values()) == {GPUS_PER_NODE} and len(placed) == NUM_NODES
-    is_sound = finish(scene, before, fault_at)
+    _, is_sound = finish(scene, fault_at)
     return is_sound and is_placed and (fails or report_balance(scene))
 
 
@@ -125,18 +129,20 @@ def run_in_turns(scene: Scene, backend: str) -> bool:
     """Run more replicas than there are GPUs; return whether nothing was lost."""
     before = requests_to_slurm(scene)
     scene.start(backend)
-    return finish(scene, before, None)
+    cost, is_sound = finish(scene, None)
+    print_requests(requests_to_slurm(scene) - before, cost.wall_s)
+    return is_sound
 
 
-def finish(scene: Scene, before: Counter[str], fault_at: float | None) -> bool:
-    """Wait for the command, print what it took and what it left; return whether it published every sample once."""
+def finish(scene: Scene, fault_at: float | None) -> tuple[Cost, bool]:
+    """Wait for the command and print what it took and left; return the cost, and whether it published all once."""
     command = scene.commands[-1]
     cost = watch(command)
-    print_cost(cost, requests_to_slurm(scene) - before)
+    print_cost(cost)
     if command.process.returncode:
         print(f"  ended with exit code {command.process.returncode}: {command.messages[-500:]}", flush=True)
-        return False
-    return report_samples(scene, fault_at)
+        return cost, False
+    return cost, report_samples(scene, fault_at)
 
 
 def report_samples(scene: Scene, fault_at: float | None) -> bool:
