@@ -168,8 +168,10 @@ class Worker:
         while True:
             while len(running) < self._capacity(queue, len(running)) and (key := queue.take()) is not None:
                 request_id, task = str(queue.num_taken), self._task(key, prompts)
-                started.append(key)
-                refusal = self._set_aside.get(key.item_id) or _add(engine, request_id, task)
+                refusal = self._set_aside.get(key.item_id)
+                if refusal is None:
+                    started.append(key)
+                    refusal = _add(engine, request_id, task)
                 if refusal is None:
                     running[request_id] = task
                 else:
