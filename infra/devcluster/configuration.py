@@ -141,6 +141,7 @@ def _accounting(spec: DevClusterSpec, paths: ClusterPaths, first_port: int) -> l
         "AccountingStorageHost=127.0.0.1",
         f"AccountingStoragePort={first_port + 1}",
         f"AccountingStoragePass={paths.munge_socket}",  # Slurm's way to name the socket for slurmdbd
+        "AccountingStorageEnforce=associations,limits,qos",  # as where users are charged
         "AccountingStorageTRES=gres/gpu",
         "AccountingStoreFlags=job_comment",
     ]

@@ -38,6 +38,10 @@ def classify_end(end: JobEnd, words: str = "") -> JobStatus:
     code, number = _code_and_signal(end)
     cause = _cause(end, words)
     detail = " ".join(part for part in (end.job.state.value, _reason(end.reason)) if part)
+    if end.job.signal == _NO_LAUNCH_SIGNAL:
+        detail += (
+            f": {end.node or 'its node'} cannot write the run's folder; is cluster.fileroot shared with the nodes?"
+        )
     if cause is EndCause.PROCESS and end.job.state is SlurmJobState.COMPLETED:
         return JobStatus(state=JobState.SUCCEEDED, exit_code=0, detail=detail, node=end.node)
     if cause is EndCause.PROCESS and number is None:

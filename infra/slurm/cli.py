@@ -26,12 +26,13 @@ _NO_ANSWER: Final = re.compile(
     re.IGNORECASE,
 )
 """What Slurm says when it may work the next time."""
+_NOT_AVAILABLE: Final = "node configuration is not available"
 _HINTS: Final = {
     "invalid partition": "scheduler.slurm.partition must be one of those that `sinfo` lists",
     "invalid account": "scheduler.slurm.account must be one of those that `sacctmgr show assoc user=$USER` lists",
     "invalid qos": "scheduler.slurm.qos must be one of those that `sacctmgr show qos` lists",
     "time limit": "lower scheduler.slurm.time to what `sinfo -o '%P %l'` allows",
-    "node configuration is not available": "no node, but for those left out, has that many GPUs, cores or that much "
+    _NOT_AVAILABLE: "no node, but for those left out, has that many GPUs, cores or that much "
     "memory: lower t and p in rollout.backend, scheduler.slurm.cpus_per_replica or scheduler.slurm.memory, or shorten "
     "scheduler.slurm.exclude_nodes",
     "invalid node name": "scheduler.slurm.exclude_nodes must name nodes that `sinfo -N` lists",
@@ -59,10 +60,21 @@ class CliClient:
         try:
             answer = _run(command, dict(env))
         except _RefusedError as exc:
-            said = str(exc)
-            hint = next((hint for words, hint in _HINTS.items() if words in said.lower()), f"the script is {script}")
-            raise SetupError(f"sbatch refused the job: {said}; {hint}") from exc
+            raise SetupError(f"sbatch refused the job: {exc}; {_hint(str(exc)) or f'the script is {script}'}") from exc
         return answer.strip().partition(";")[0]
+
+    def rehearse(self, script: str, *, all_nodes_there: bool) -> None:
+        """Return if `sbatch --test-only` would take a job.
+
+        It calls unavailable what only nodes have that are away, where sbatch lets a job wait for them.
+        """
+        try:
+            _run(["sbatch", "--test-only"], self._env, stdin=script)
+        except _RefusedError as exc:
+            if all_nodes_there or _NOT_AVAILABLE not in str(exc).lower():
+                raise SetupError(
+                    f"sbatch would refuse a replica: {exc}; {_hint(str(exc)) or 'see scheduler.slurm.extra'}"
+                ) from exc
 
     def jobs(self, name: str) -> list[JobRecord]:
         """Return this user's jobs of that name, ended ones too, from one squeue."""
@@ -148,7 +160,12 @@ def cluster_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
 
 
-def _run(command: Sequence[str], env: Mapping[str, str]) -> str:
+def _hint(said: str) -> str | None:
+    """Return what to change where Slurm says no in words that are known."""
+    return next((hint for words, hint in _HINTS.items() if words in said.lower()), None)
+
+
+def _run(command: Sequence[str], env: Mapping[str, str], *, stdin: str = "") -> str:
     """Return what a command says.
 
     Raises:
@@ -158,7 +175,7 @@ def _run(command: Sequence[str], env: Mapping[str, str]) -> str:
     """
     try:
         result = subprocess.run(
-            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            command, env=env, input=stdin, capture_output=True, text=True, errors="replace",
             timeout=_TIMEOUT_S, check=False,
         )  # fmt: skip
     except FileNotFoundError as exc:

@@ -87,6 +87,17 @@ class SlurmClient(Protocol):
         """
         ...
 
+    def rehearse(self, script: str, *, all_nodes_there: bool) -> None:
+        """Return if Slurm would take a job; submits nothing.
+
+        What a node that is away could give counts as available unless `all_nodes_there`.
+
+        Raises:
+            SetupError: Slurm would refuse it.
+            TransientError: Slurm did not answer.
+        """
+        ...
+
     def jobs(self, name: str) -> list[JobRecord]:
         """Return this user's jobs of that name which Slurm remembers, ended ones too.
 

@@ -1,34 +1,54 @@
 """What a cluster offers to the replicas of a run, and what it cannot give them: said before anything is submitted."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from infra.launchers.base import Placement
 from infra.slurm.client import NodeRecord, SlurmClient
+from infra.slurm.script import rehearsal_script
 from schemas.errors import ConfigError, SetupError, TransientError
+from schemas.sections import ClusterConfig
 from schemas.slurm import SlurmConfig, parse_time_limit
 
+_WHOLE_CLUSTER: Final = ClusterConfig()
 _AWAY: Final = ("down", "drain", "fail", "inval", "unknown", "maint")
 
 
+class _Need(NamedTuple):
+    num_replicas: int
+    gpus_per_replica: int
+    needs_gpus: bool
+
+
 def plan_slurm_placement(
-    client: SlurmClient, config: SlurmConfig, *, num_replicas: int, gpus_per_replica: int, needs_gpus: bool
+    client: SlurmClient,
+    config: SlurmConfig,
+    cluster: ClusterConfig = _WHOLE_CLUSTER,
+    *,
+    num_replicas: int,
+    gpus_per_replica: int,
+    needs_gpus: bool,
 ) -> tuple[Placement, ...]:
-    """Return what each replica's job asks for, after a look at the partition.
+    """Return what each replica's job asks for, after a look at the partition and a rehearsal.
 
     Where the engine does not need GPUs and the partition has none, none are asked for.
 
     Raises:
-        SetupError: Slurm is not installed or does not answer, or no node can take a replica.
-        ConfigError: the partition does not exist, or its time limit is lower than the one asked for.
+        SetupError: Slurm is not installed or does not answer, no node can take a replica, or Slurm would refuse it.
+        ConfigError: the partition does not exist, its time limit is lower than the one asked for, or the replicas do
+            not fit into `cluster`.
     """
     try:
-        nodes = client.nodes()
+        return _plan(client, config, cluster, _Need(num_replicas, gpus_per_replica, needs_gpus))
     except TransientError as exc:
         raise SetupError(f"the cluster does not answer: {exc}; try `sinfo`, and again once it does") from exc
+
+
+def _plan(client: SlurmClient, config: SlurmConfig, cluster: ClusterConfig, need: _Need) -> tuple[Placement, ...]:
+    nodes, gpus_per_replica = client.nodes(), need.gpus_per_replica
     members = _members(nodes, config.partition)
     _check_time(members, config)
-    if max(node.num_gpus for node in members) == 0 and not needs_gpus:
+    if max(node.num_gpus for node in members) == 0 and not need.needs_gpus:
         gpus_per_replica = 0
     fitting = [node for node in members if node.num_gpus >= gpus_per_replica]
     if not fitting:
@@ -38,6 +58,7 @@ def plan_slurm_placement(
             f"{members[0].partition} have at most {most}: lower t and p in rollout.backend, or choose another "
             "scheduler.slurm.partition"
         )
+    _check_size(fitting, cluster, need.num_replicas, gpus_per_replica)
     num_cpus = config.cpus_per_replica or min(_share_of_cores(node, gpus_per_replica) for node in fitting)
     if num_cpus > (most := max(node.num_cpus for node in fitting)):
         raise SetupError(
@@ -50,7 +71,9 @@ def plan_slurm_placement(
             f"no node of partition {members[0].partition} takes jobs now ({states}): `sinfo -R` says why; choose "
             "another scheduler.slurm.partition, or wait"
         )
-    return (Placement(num_gpus=gpus_per_replica, num_cpus=num_cpus),) * num_replicas
+    placement = Placement(num_gpus=gpus_per_replica, num_cpus=num_cpus)
+    client.rehearse(rehearsal_script(config, placement), all_nodes_there=all(_is_there(node) for node in members))
+    return (placement,) * need.num_replicas
 
 
 def _members(nodes: Sequence[NodeRecord], wanted: str | None) -> list[NodeRecord]:
@@ -82,6 +105,24 @@ def _check_time(members: Sequence[NodeRecord], config: SlurmConfig) -> None:
             f"scheduler.slurm.time is {config.time}, and partition {members[0].partition} allows at most "
             f"{longest // 3600}:{longest // 60 % 60:02d}:{longest % 60:02d}: lower it; a run that needs longer goes on "
             "with the same command"
+        )
+
+
+def _check_size(nodes: Sequence[NodeRecord], cluster: ClusterConfig, num_replicas: int, gpus_per_replica: int) -> None:
+    """Refuse replicas that do not fit into the machines that the configuration grants, where it grants a number."""
+    most = max(node.num_gpus for node in nodes)
+    gpus_per_node = most if cluster.n_gpus_per_node is None else cluster.n_gpus_per_node
+    if gpus_per_node > most:
+        raise ConfigError(
+            f"cluster.n_gpus_per_node is {gpus_per_node}, and the nodes of partition {nodes[0].partition} have at most "
+            f"{most}: lower it"
+        )
+    fit = cluster.n_nodes * (gpus_per_node // gpus_per_replica) if gpus_per_replica else num_replicas
+    if cluster.n_nodes > 1 and num_replicas > fit:
+        raise ConfigError(
+            f"{num_replicas} replicas of {gpus_per_replica} GPUs (t x p) do not fit into {cluster.n_nodes} nodes "
+            f"(cluster.n_nodes) of {gpus_per_node} GPUs, which hold {fit}: use at most d{fit} in rollout.backend, or "
+            "raise cluster.n_nodes"
         )
 
 

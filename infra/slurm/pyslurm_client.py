@@ -85,6 +85,10 @@ class PyslurmClient:
         """Submit by sbatch."""
         return self._commands.submit(script, options, env)
 
+    def rehearse(self, script: str, *, all_nodes_there: bool) -> None:
+        """Return if sbatch would take a job."""
+        self._commands.rehearse(script, all_nodes_there=all_nodes_there)
+
     def jobs(self, name: str) -> list[JobRecord]:
         """Return this user's jobs of that name, ended ones too, by pyslurm."""
         answer = self._ask(ask="jobs", name=name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from infra.launchers.base import LaunchSpec
+from infra.launchers.base import LaunchSpec, Placement
 from infra.launchers.environment import SCHEDULER_PREFIXES
 from schemas.errors import ConfigError
 from schemas.slurm import SlurmConfig
@@ -74,27 +74,10 @@ def batch_script(job: BatchJob) -> str:
         ConfigError: a name holds a line break, which no directive can.
     """
     placement, config = job.elements[0].placement, job.config
-    excluded = (*config.exclude_nodes, *job.elements[0].exclude_nodes)
-    directives = [
-        ("job-name", job.name),
-        ("comment", job.comment),
-        ("array", f"0-{len(job.elements) - 1}"),
-        ("nodes", "1"),
-        ("ntasks", "1"),
-        ("cpus-per-task", str(placement.num_cpus)),
-        ("gres", f"gpu:{placement.num_gpus}" if placement.num_gpus else None),
-        ("mem", config.memory),
-        ("partition", config.partition),
-        ("account", config.account),
-        ("qos", config.qos),
-        ("time", config.time),
-        ("constraint", config.constraint),
-        ("reservation", config.reservation),
-        ("exclude", ",".join(excluded) or None),
-        ("open-mode", "append"),
-    ]
     lines = ["#!/bin/bash"]
-    lines += [f"#SBATCH --{name}={quote_directive(value)}" for name, value in directives if value is not None]
+    lines += [_directive("job-name", job.name), _directive("comment", job.comment)]
+    lines += _resources(config, placement, len(job.elements), job.elements[0].exclude_nodes)
+    lines.append(_directive("open-mode", "append"))
     lines.append("#SBATCH --no-requeue")  # Milepost retries; two owners of retries would run a replica twice
     lines += [f"#SBATCH {line}" for line in config.extra]
     lines += ["", 'case "$SLURM_ARRAY_TASK_ID" in']
@@ -112,6 +95,12 @@ def batch_script(job: BatchJob) -> str:
         settings = _settings(job)
     command = f'{container}bash -c {shlex.quote(_START)} milepost {settings}-- "${{argv[@]}}" </dev/null &\n'
     return "\n".join(lines) + "\n" + _BODY + command + _END
+
+
+def rehearsal_script(config: SlurmConfig, placement: Placement) -> str:
+    """Return a script that asks the cluster for what a replica needs and runs nothing."""
+    lines = [*_resources(config, placement, 1, ()), *(f"#SBATCH {line}" for line in config.extra)]
+    return "\n".join(["#!/bin/bash", *lines]) + "\n"
 
 
 def batch_options(output_folder: Path) -> list[str]:
@@ -134,6 +123,30 @@ def quote_directive(value: str) -> str:
     if any(letter in value for letter in "\n\r\0"):
         raise ConfigError(f"{value!r} cannot be given to sbatch: it holds a line break; write it on one line")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _resources(config: SlurmConfig, placement: Placement, count: int, exclude_nodes: Sequence[str]) -> list[str]:
+    excluded = (*config.exclude_nodes, *exclude_nodes)
+    wanted = [
+        ("array", f"0-{count - 1}"),
+        ("nodes", "1"),
+        ("ntasks", "1"),
+        ("cpus-per-task", str(placement.num_cpus)),
+        ("gres", f"gpu:{placement.num_gpus}" if placement.num_gpus else None),
+        ("mem", config.memory),
+        ("partition", config.partition),
+        ("account", config.account),
+        ("qos", config.qos),
+        ("time", config.time),
+        ("constraint", config.constraint),
+        ("reservation", config.reservation),
+        ("exclude", ",".join(excluded) or None),
+    ]
+    return [_directive(name, value) for name, value in wanted if value is not None]
+
+
+def _directive(name: str, value: str) -> str:
+    return f"#SBATCH --{name}={quote_directive(value)}"
 
 
 def _assignments(element: LaunchSpec) -> list[str]:

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ from infra.slurm.pyslurm_client import PyslurmClient
 from infra.slurm.selection import select_client
 from schemas.errors import SetupError, TransientError
 from schemas.slurm import SlurmJobState
-from tests.integration.slurm_cluster import wait_until
+from tests.integration.slurm_cluster import ask, wait_until
 
 S = SlurmJobState
 NAME = "milepost-contract"
@@ -176,12 +176,51 @@ def test_what_slurm_refuses_is_a_setup_error(jobs: Submitter) -> None:
         jobs.submit("true", "--partition=absent")
 
 
+@pytest.mark.parametrize(
+    ("directive", "words"),
+    [
+        ("--partition=absent", r"scheduler\.slurm\.partition"),
+        ("--account=absent", r"scheduler\.slurm\.account"),
+        ("--qos=absent", r"scheduler\.slurm\.qos"),
+        ("--reservation=absent", r"scheduler\.slurm\.reservation"),
+        ("--constraint=absent", r"scheduler\.slurm\.constraint"),
+        ("--mem=900T", r"scheduler\.slurm\.memory"),
+        ("--gres=gpu:3", r"rollout\.backend"),
+        ("--exclude=absent", r"scheduler\.slurm\.exclude_nodes"),
+        ("--no-such-option", r"no-such-option.*scheduler\.slurm\.extra"),
+    ],
+)
+def test_a_rehearsal_tells_what_would_be_refused_and_submits_nothing(
+    client: SlurmClient, directive: str, words: str
+) -> None:
+    client.rehearse("#!/bin/bash\n#SBATCH --job-name=milepost-rehearsal\n", all_nodes_there=True)
+    with pytest.raises(SetupError, match=words):
+        client.rehearse(f"#!/bin/bash\n#SBATCH {directive}\n", all_nodes_there=True)
+    assert client.jobs("milepost-rehearsal") == []
+
+
+def test_what_a_drained_node_could_give_is_no_refusal(client: SlurmClient, cluster: DevCluster) -> None:
+    spec = cluster.spec()
+    assert spec is not None
+    ask(cluster, "scontrol", "update", "NodeName=n[1-3]", "State=DRAIN", "Reason=test")
+    client.rehearse("#!/bin/bash\n", all_nodes_there=False)
+    with pytest.raises(SetupError, match=r"scheduler\.slurm\.constraint"):
+        client.rehearse("#!/bin/bash\n#SBATCH --constraint=absent\n", all_nodes_there=False)
+    cluster.up(spec)
+
+
 def test_a_slurmctld_that_is_away_is_no_answer(jobs: Submitter, client: SlurmClient, cluster: DevCluster) -> None:
     spec = cluster.spec()
     assert spec is not None
     array = jobs.submit("sleep 100")
     cluster.stop("slurmctld", by_force=False)
-    for look in (lambda: client.jobs(NAME), lambda: client.cancel([array]), lambda: jobs.submit("true")):
+    looks: tuple[Callable[[], object], ...] = (
+        lambda: client.jobs(NAME),
+        lambda: client.cancel([array]),
+        lambda: jobs.submit("true"),
+        lambda: client.rehearse("#!/bin/bash\n", all_nodes_there=True),
+    )
+    for look in looks:
         with pytest.raises(TransientError):
             look()
     cluster.up(spec)

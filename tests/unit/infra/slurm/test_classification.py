@@ -1,6 +1,7 @@
 """What the end of a job means: every case as Slurm 22.05 was seen to tell it."""
 
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,12 @@ def test_want_of_memory_in_a_step_counts_before_what_the_job_says() -> None:
 )
 def test_slurms_own_words_tell_of_memory_and_a_models_words_do_not(words: str, is_memory: bool) -> None:
     assert (classify_end(end(S.FAILED, 0, 9), words).cause is EndCause.OUT_OF_MEMORY) == is_memory
+
+
+def test_a_node_that_cannot_write_the_folder_of_the_run_is_told() -> None:
+    status = classify_end(replace(end(S.FAILED, 0, 53, reason="JobLaunchFailure"), node="n7"))
+    assert (status.node, status.cause) == ("n7", EndCause.INFRASTRUCTURE)
+    assert "n7 cannot write the run's folder" in status.detail
 
 
 def test_every_state_is_waiting_running_or_over() -> None:

@@ -8,6 +8,7 @@ import pytest
 from infra.slurm.client import JobEnd, JobRecord, NodeRecord
 from infra.slurm.cluster import plan_slurm_placement
 from schemas.errors import ConfigError, SetupError, TransientError
+from schemas.sections import ClusterConfig
 from schemas.slurm import SlurmConfig
 
 
@@ -26,10 +27,17 @@ def node(name: str, partition: str = "gpu", **changes: object) -> NodeRecord:
 
 
 class ListedCluster:
-    """A client of a cluster of which only the nodes are known."""
+    """A client of a cluster of which only the nodes are known, and what it would refuse."""
 
-    def __init__(self, *nodes: NodeRecord) -> None:
+    def __init__(self, *nodes: NodeRecord, refusal: str = "") -> None:
         self._nodes = list(nodes)
+        self._refusal = refusal
+        self.rehearsed: list[tuple[str, bool]] = []
+
+    def rehearse(self, script: str, *, all_nodes_there: bool) -> None:
+        self.rehearsed.append((script, all_nodes_there))
+        if self._refusal:
+            raise SetupError(self._refusal)
 
     def nodes(self) -> list[NodeRecord]:
         if not self._nodes:
@@ -94,6 +102,51 @@ def test_what_the_cluster_cannot_give_is_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         plan(config, gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "replicas", "gpus", "words"),
+    [
+        (
+            ClusterConfig(n_nodes=2),
+            17,
+            1,
+            r"17 replicas of 1 GPUs .* 2 nodes .* of 8 GPUs, which hold 16: use at most d16",
+        ),
+        (ClusterConfig(n_nodes=3), 4, 5, r"which hold 3"),
+        (ClusterConfig(n_nodes=2, n_gpus_per_node=4), 9, 1, r"of 4 GPUs, which hold 8"),
+        (ClusterConfig(n_gpus_per_node=9), 1, 1, r"cluster.n_gpus_per_node is 9.*at most 8"),
+    ],
+)
+def test_replicas_that_the_granted_machines_cannot_hold_are_refused(
+    cluster: ClusterConfig, replicas: int, gpus: int, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        plan_slurm_placement(
+            CLUSTER, SlurmConfig(), cluster, num_replicas=replicas, gpus_per_replica=gpus, needs_gpus=True
+        )
+
+
+def test_replicas_that_fit_are_taken_and_without_a_number_of_machines_they_may_wait() -> None:
+    for cluster, replicas in ((ClusterConfig(n_nodes=12), 96), (ClusterConfig(), 96)):
+        assert (
+            len(
+                plan_slurm_placement(
+                    CLUSTER, SlurmConfig(), cluster, num_replicas=replicas, gpus_per_replica=1, needs_gpus=True
+                )
+            )
+            == 96
+        )
+
+
+def test_what_slurm_would_refuse_is_refused_before_anything_is_made() -> None:
+    config = SlurmConfig(account="a b", extra=("--exclusive",))
+    cluster = ListedCluster(node("n1"), node("n2", state="drained"), refusal="Invalid account")
+    with pytest.raises(SetupError, match="Invalid account"):
+        plan_slurm_placement(cluster, config, num_replicas=1, gpus_per_replica=2, needs_gpus=True)
+    ((script, all_nodes_there),) = cluster.rehearsed
+    assert not all_nodes_there
+    assert {'#SBATCH --account="a b"', '#SBATCH --gres="gpu:2"', "#SBATCH --exclusive"} <= set(script.splitlines())
 
 
 def test_a_limit_within_the_partitions_is_taken() -> None:
