@@ -29,6 +29,7 @@ from flows.command_line import (
 from flows.dataset_commands import dataset
 from flows.log_commands import logs
 from flows.server_commands import deploy, server
+from flows.watch_commands import status, watch
 from schemas.errors import ConfigError, MilepostError
 from schemas.gates import GATE_FAILED, GATES
 
@@ -46,6 +47,8 @@ app = typer.Typer(
 app.add_typer(devcluster)
 app.add_typer(dataset)
 app.command()(logs)
+app.command()(watch)
+app.command()(status)
 app.command()(deploy)
 app.command()(server)
 
@@ -100,8 +103,11 @@ def evaluate(
         if loaded.notice:
             typer.echo(loaded.notice, err=True)
         from flows.preflight import check_inputs
+        from tasks.inference.head_start import start_workers
 
         check_inputs(loaded.config)
+        set_prefect_defaults()  # part of the environment that the workers get
+        start_workers(loaded.config)
 
         def run() -> "RunSummary":
             from flows.evaluate import evaluate

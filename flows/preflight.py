@@ -23,6 +23,7 @@ def check_inputs(config: EvaluationConfig) -> None:
     inspected = inspect_source(
         config.actor.path,
         fileroot=Path(config.cluster.fileroot),
+        pinned_path=config.actor.pinned_path,
         tokenizer_path=config.tokenizer_path,
         allow_pickle_weights=config.engine.allow_pickle_weights,
     )

@@ -3,8 +3,11 @@
 Reads /proc, so Linux only.
 """
 
+import ctypes
 import os
+import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +16,8 @@ from schemas.processes import ProcessIdentity
 _START_FIELD: Final = 19
 """Index of `starttime` among the fields after the command's name in /proc/PID/stat (proc(5), field 22)."""
 _STATE_FIELD: Final = 0
+_PR_SET_PDEATHSIG: Final = 1
+"""prctl(2): the signal that this process gets when the thread that started it ends."""
 _GONE: Final = frozenset("ZX")
 
 
@@ -36,6 +41,13 @@ def is_alive(process: ProcessIdentity) -> bool | None:
     if own is None or (own.boot_id, own.pid_namespace) != (process.boot_id, process.pid_namespace):
         return None
     return identify_process(process.pid) == process
+
+
+def end_with_parent(parent: int) -> None:
+    """Have this process killed when its parent, whose number is given, ends; end it now if that has happened."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(128 + signal.SIGKILL)
 
 
 def _stat_fields(pid: int) -> list[str] | None:

@@ -31,6 +31,7 @@ from schemas.sections import (
     VllmConfig,
 )
 from schemas.valid_dataset import ValidDatasetConfig
+from schemas.watch import WatchConfig
 
 LAUNCHABLE_ENGINES: Final[tuple[EngineName, ...]] = ("vllm", "transformers", "stand_in")
 """The engines that have an adapter in this version."""
@@ -138,6 +139,8 @@ class EvaluationConfig(Model):
     """Where new versions of the validation set come from, and when one is drawn."""
     alerts: AlertsConfig = Field(default_factory=AlertsConfig)
     """Who is told of what."""
+    watch: WatchConfig = Field(default_factory=WatchConfig)
+    """Which checkpoints `milepost watch` evaluates."""
 
     @model_validator(mode="after")
     def _check_generation(self) -> Self:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.digests import digest_weights
+from infra.checkpoints.global_step import named_position
 from infra.checkpoints.hub import fetch_checkpoint, is_hub_id
 from infra.checkpoints.pins import (
     Pin,
@@ -22,6 +23,7 @@ from infra.checkpoints.pins import (
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointIdentity, CheckpointReport
 from schemas.errors import CheckpointError
+from schemas.training_position import TrainingPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,20 +48,26 @@ class ResolvedCheckpoint:
 
 
 def resolve_checkpoint(
-    name: str, *, fileroot: Path, tokenizer_path: str | None = None, allow_pickle_weights: bool = False
+    name: str,
+    *,
+    fileroot: Path,
+    pinned_path: str | None = None,
+    tokenizer_path: str | None = None,
+    allow_pickle_weights: bool = False,
 ) -> ResolvedCheckpoint:
     """Inspect, pin and identify the checkpoint `name`: a folder, or a hub id `org/name[@revision]`.
 
     Pins go to {fileroot}/pins, digests already computed to {fileroot}/cache. When the folder has been removed since a
-    run of it was killed, the pin which that run left is used.
+    run of it was killed, the pin which that run left is used. `pinned_path` is read in its place where it is given: the
+    folder that holds what `name` names.
 
     Raises:
         CheckpointError: it cannot be evaluated, with every problem found and what to do about each.
         StoreError: `fileroot` cannot be written.
     """
     pin_root = fileroot / "pins"
-    tokenizer_folder = _find_tokenizer(tokenizer_path) if tokenizer_path else None
-    source = _find_source(name, pin_root, allow_pickle_weights=allow_pickle_weights)
+    tokenizer_folder = find_tokenizer(tokenizer_path) if tokenizer_path else None
+    source = _find_source(pinned_path or name, pin_root, allow_pickle_weights=allow_pickle_weights)
     leftover = None if _exists(source) else adopt_leftover_pin(pin_root, source)
     found = leftover.folder if leftover else source
     report = _inspect_complete(found, tokenizer_folder, allow_pickle_weights)
@@ -72,7 +80,8 @@ def resolve_checkpoint(
         # Again: what was inspected may have been replaced before it was linked, what is pinned stays.
         pinned = _inspect_complete(pin.folder, None, allow_pickle_weights)
         # A position that the state or a link's name told is not in the pinned folder.
-        pinned = pinned.model_copy(update={"global_step": report.global_step, "epoch": report.epoch})
+        position = _position(name, report)
+        pinned = pinned.model_copy(update={"global_step": position.global_step, "epoch": position.epoch})
         cache_file = fileroot / "cache" / "weight_digests.json"
         identity = identify_checkpoint(pinned, cache_file=cache_file)
     except BaseException:
@@ -82,7 +91,12 @@ def resolve_checkpoint(
 
 
 def inspect_source(
-    name: str, *, fileroot: Path, tokenizer_path: str | None = None, allow_pickle_weights: bool = False
+    name: str,
+    *,
+    fileroot: Path,
+    pinned_path: str | None = None,
+    tokenizer_path: str | None = None,
+    allow_pickle_weights: bool = False,
 ) -> tuple[CheckpointReport, Path] | None:
     """Return the report of a checkpoint and its tokenizer's folder, pinning and hashing nothing.
 
@@ -91,8 +105,8 @@ def inspect_source(
     Raises:
         CheckpointError: it cannot be evaluated, with every problem found.
     """
-    tokenizer_folder = _find_tokenizer(tokenizer_path) if tokenizer_path else None
-    source = _find_source(name, fileroot / "pins", allow_pickle_weights=allow_pickle_weights)
+    tokenizer_folder = find_tokenizer(tokenizer_path) if tokenizer_path else None
+    source = _find_source(pinned_path or name, fileroot / "pins", allow_pickle_weights=allow_pickle_weights)
     if not source.exists() and _has_leftover(fileroot / "pins", source):
         return None
     report = _inspect_complete(source, tokenizer_folder, allow_pickle_weights)
@@ -132,7 +146,18 @@ def _has_leftover(pin_root: Path, path: Path) -> bool:
     return any(pin_root.glob(f"{source_digest(path.absolute())}-*"))
 
 
-def _find_tokenizer(tokenizer_path: str) -> Path:
+def _position(name: str, report: CheckpointReport) -> TrainingPosition:
+    """What the name tells goes before what the folder tells, which may be a copy under another name."""
+    named = named_position(Path(name).expanduser())
+    return report.position if named.global_step is None else named
+
+
+def find_tokenizer(tokenizer_path: str) -> Path:
+    """Return the folder of a tokenizer, fetched where a hub id names it.
+
+    Raises:
+        CheckpointError: it is no folder, or cannot be fetched.
+    """
     path = Path(tokenizer_path).expanduser()
     if _exists(path) and path.is_dir():
         return path

@@ -14,6 +14,7 @@ def resolve(config: EvaluationConfig) -> ResolvedCheckpoint:
     return resolve_checkpoint(
         config.actor.path,
         fileroot=Path(config.cluster.fileroot),
+        pinned_path=config.actor.pinned_path,
         tokenizer_path=config.tokenizer_path,
         allow_pickle_weights=config.engine.allow_pickle_weights,
     )

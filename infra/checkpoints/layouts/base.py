@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ADAPTER_CONFIG: Final = "adapter_config.json"
-_WEIGHTS: Final = re.compile(r".*\.safetensors|pytorch_model.*\.bin|.*\.safetensors\.index\.json")
+_WEIGHTS: Final = re.compile(r".*\.safetensors|pytorch_model.*\.bin", re.DOTALL)
 
 
 class Contents(NamedTuple):
@@ -40,9 +40,14 @@ class Layout:
     """Number of the first training step in folder names."""
 
 
+def is_weights(name: str) -> bool:
+    """Tell whether a file of this name holds weights that transformers could read."""
+    return _WEIGHTS.fullmatch(name) is not None
+
+
 def holds_weights(names: frozenset[str]) -> bool:
-    """Tell whether a folder with these names holds weights, or is getting some, that transformers could read."""
-    return any(_WEIGHTS.fullmatch(name) for name in names)
+    """Tell whether a folder with these names holds weights, or is getting some."""
+    return any(is_weights(name) or name.endswith(".index.json") for name in names)
 
 
 def is_model(names: frozenset[str]) -> bool:

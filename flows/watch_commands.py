@@ -1,0 +1,108 @@
+"""`milepost watch` and `milepost status`: the checkpoints of a folder, and the evaluations of each."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown, set_prefect_defaults, show
+
+if TYPE_CHECKING:
+    from schemas.config import EvaluationConfig
+    from schemas.watch import EvaluationCell, WatchOutcome, WatchStatus
+
+Root = Annotated[Path, typer.Argument(metavar="ROOT", help="Folder that the trainer saves its checkpoints into")]
+Also = Annotated[list[Path] | None, typer.Option("--also", metavar="CONFIG", help="Another evaluation of each")]
+
+_ANY_CHECKPOINT: Final = "actor.path=checkpoint"
+"""Stands for each checkpoint while the configuration is read; a `${actor.path}` in it means each one's own."""
+_END_S: Final = 10.0
+"""Seconds that the process has to end by itself."""
+_FAILED: Final = 1
+_SHOWN_DETAIL: Final = 60
+
+
+def watch(  # noqa: PLR0913 - each is an option of the command
+    config: ConfigPath,
+    root: Root,
+    overrides: Overrides = None,
+    also: Also = None,
+    once: Annotated[bool, typer.Option("--once", help="Do what can be done now and end, as cron wants it")] = False,
+    order: Annotated[str, typer.Option(metavar="newest|oldest", help="Which is first; else watch.order says")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate the checkpoints of ROOT as they land, each once. Ctrl-C ends it; the same command goes on."""
+    with errors_shown(as_json=as_json):
+        if order:
+            overrides = [*(overrides or ()), f"watch.order={order}"]
+        configs = _load([config, *(also or ())], overrides)
+        set_prefect_defaults()
+        from flows.console import shown_progress
+        from flows.interruption import Interrupted, end_within, interruptible
+
+        try:
+            with interruptible(), shown_progress():
+                from flows.watch import watch
+
+                outcome = watch(configs, root, once=once)
+        except Interrupted as exc:
+            end_within(_END_S, exc.exit_code)
+            typer.echo(f"interrupted by {exc}; what is finished is kept: the same command goes on", err=True)
+            raise typer.Exit(exc.exit_code) from exc
+        show(outcome, _print_outcome, as_json=as_json)
+        exit_code = _FAILED if outcome.num_failed else 0
+        end_within(_END_S, exit_code)
+        raise typer.Exit(exit_code)
+
+
+def status(
+    config: ConfigPath, root: Root, overrides: Overrides = None, also: Also = None, as_json: AsJson = False
+) -> None:
+    """Show the checkpoints of ROOT and how the evaluations of each stand. Changes nothing."""
+    with errors_shown(as_json=as_json):
+        from datetime import UTC, datetime
+
+        from tasks.watching.root import find_root
+        from tasks.watching.settling import make_evaluation
+        from tasks.watching.status import read_status
+
+        evaluations = [make_evaluation(each) for each in _load([config, *(also or ())], overrides)]
+        real = find_root(root, evaluations, is_patient=False)
+        show(read_status(real, evaluations, now=datetime.now(UTC)), _print_status, as_json=as_json)
+
+
+def _load(paths: list[Path], overrides: list[str] | None) -> "list[EvaluationConfig]":
+    from schemas.config import load_config
+
+    return [load_config(path, [_ANY_CHECKPOINT, *(overrides or ())]) for path in paths]
+
+
+def _print_outcome(outcome: "WatchOutcome") -> None:
+    typer.echo(f"{outcome.num_done} evaluated, {outcome.num_failed} attempts failed, {outcome.num_open} still to do")
+
+
+def _print_status(status: "WatchStatus") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from flows.console import OUT
+
+    if not status.checkpoints:
+        OUT.print(Text(f"no checkpoints in {status.root} yet"), soft_wrap=True)
+        return
+    shown = Table(box=None, pad_edge=False)
+    for name in ("step", "checkpoint", *(evaluation.name for evaluation in status.evaluations)):
+        shown.add_column(Text(name), overflow="fold")
+    for checkpoint in status.checkpoints:
+        step = "" if checkpoint.global_step is None else str(checkpoint.global_step)
+        name = str(checkpoint.path.relative_to(status.root))
+        shown.add_row(*map(Text, (step, name, *(_cell(cell) for cell in checkpoint.cells))))
+    OUT.print(shown)
+    OUT.print(Text(", ".join(f"{count} {state}" for state, count in sorted(status.counts.items()))), style="dim")
+
+
+def _cell(cell: "EvaluationCell") -> str:
+    detail = cell.run_id or " ".join(cell.detail.split())
+    if len(detail) > _SHOWN_DETAIL:
+        detail = f"{detail[:_SHOWN_DETAIL]}…"
+    return f"{cell.state} {detail}".strip()

@@ -1,0 +1,175 @@
+"""What is to be seen below a root now: checkpoints that are whole, that are being written, that have gone.
+
+A checkpoint is whole when inspection finds it complete and its trainer has finished it: by the trainer's own mark, by
+an announcement (infra/announcements.py), because a newer one stands beside it, or because nothing of it has changed for
+a while. Remembers what it has inspected: a folder that has not changed is not read again.
+"""
+
+import os
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from infra.announcements import Announcement, read_announcements
+from infra.checkpoints import inspect_checkpoint
+from infra.checkpoints.discovery import FoundCheckpoint, find_checkpoints
+from infra.checkpoints.folder_state import FolderState, read_state
+from schemas.checkpoint import CheckpointReport
+from schemas.watch import LandedCheckpoint
+
+_ANNOUNCED_AFTER_S: Final = 2.0
+"""Coarseness of file systems' times: an announcement so much older than the weights is still of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeCheckpoint:
+    """A checkpoint that can be evaluated."""
+
+    found: FoundCheckpoint
+    report: CheckpointReport
+    state: FolderState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingCheckpoint:
+    """A checkpoint that cannot be evaluated, now or ever."""
+
+    found: FoundCheckpoint
+    folder: FolderState | None
+    """Of its weights so far; None where there are none."""
+    state: Literal["writing", "unusable"]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One look at a root."""
+
+    whole: tuple[WholeCheckpoint, ...]
+    """Those that were not known, by training step."""
+    pending: tuple[PendingCheckpoint, ...]
+    """The rest."""
+    gone: tuple[PendingCheckpoint, ...]
+    """Those that were pending at the last look, and whose folder is not there any more."""
+
+
+class Observer:
+    """Looks at one root again and again."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        settle_s: float,
+        skipped: Collection[Path] = (),
+        tokenizer_folder: Path | None = None,
+        allow_pickle_weights: bool = False,
+    ) -> None:
+        """Take what to look at.
+
+        Args:
+            root: folder of the checkpoints.
+            settle_s: seconds without a change after which an unmarked checkpoint is finished.
+            skipped: folders in it that are not looked into.
+            tokenizer_folder: where the tokenizer is, when not in each checkpoint.
+            allow_pickle_weights: whether weights in pickle files are evaluated.
+        """
+        self._root = root
+        self._settle_s = settle_s
+        self._skipped = frozenset(skipped)
+        self._tokenizer_folder = tokenizer_folder
+        self._allow_pickle_weights = allow_pickle_weights
+        self._inspected: dict[Path, tuple[str, CheckpointReport]] = {}
+        self._pending: dict[Path, PendingCheckpoint] = {}
+
+    def look(self, known: Collection[str]) -> Observation:
+        """Return what there is now; checkpoints whose mark is in `known` are not inspected.
+
+        Raises:
+            OSError: the root cannot be listed.
+        """
+        found = find_checkpoints(self._root, skipped=self._skipped)
+        announcements = read_announcements(self._root)
+        whole: list[WholeCheckpoint] = []
+        pending: list[PendingCheckpoint] = []
+        for number, one in enumerate(found):
+            state = None if one.model is None else read_state(one.folder, one.model)
+            if state is None:
+                pending.append(_without_model(one))
+            elif state.mark not in known:
+                report = self._inspect(one, state)
+                if report.status == "complete" and self._is_finished(one, state, announcements, found[number + 1 :]):
+                    whole.append(WholeCheckpoint(found=one, report=report, state=state))
+                else:
+                    pending.append(self._describe_pending(one, state, report))
+        gone = [one for path, one in self._pending.items() if one.folder and not os.path.lexists(path)]
+        self._pending = {one.found.folder: one for one in pending}
+        self._inspected = {one.folder: self._inspected[one.folder] for one in found if one.folder in self._inspected}
+        return Observation(whole=tuple(whole), pending=tuple(pending), gone=tuple(gone))
+
+    def _describe_pending(
+        self, one: FoundCheckpoint, state: FolderState, report: CheckpointReport
+    ) -> PendingCheckpoint:
+        word = "unusable" if report.status == "needs_conversion" else "writing"
+        detail = "; ".join(report.problems) or f"whole; finished once it has not changed for {self._settle_s:g} s"
+        return PendingCheckpoint(found=one, folder=state, state=word, detail=detail)
+
+    def _inspect(self, one: FoundCheckpoint, state: FolderState) -> CheckpointReport:
+        before = self._inspected.get(one.folder)
+        if before is not None and before[0] == state.signature:
+            return before[1]
+        report = inspect_checkpoint(
+            one.folder, tokenizer_folder=self._tokenizer_folder, allow_pickle_weights=self._allow_pickle_weights
+        )
+        self._inspected[one.folder] = (state.signature, report)
+        return report
+
+    def _is_finished(
+        self,
+        one: FoundCheckpoint,
+        state: FolderState,
+        announcements: Sequence[Announcement],
+        later: Sequence[FoundCheckpoint],
+    ) -> bool:
+        if one.is_marked or any(_is_announced(one, state, announcement) for announcement in announcements):
+            return True
+        if any(_is_newer_sibling(other, one) for other in later):
+            return True
+        return time.time() - state.changed_s >= self._settle_s
+
+
+def describe_landed(found: FoundCheckpoint, state: FolderState, *, number: int, now: datetime) -> LandedCheckpoint:
+    """Return what is kept of a checkpoint that has landed, its weights apart."""
+    return LandedCheckpoint(
+        mark=state.mark,
+        path=found.folder,
+        layout=found.layout.name,
+        position=found.position,
+        first_step=found.layout.first_step,
+        number=number,
+        saved_at=state.saved_at,
+        landed_at=now,
+        model_name=found.folder.name or "checkpoint",
+    )
+
+
+def _without_model(one: FoundCheckpoint) -> PendingCheckpoint:
+    if one.conversion is not None:
+        detail = f"needs conversion: {one.conversion}"
+        return PendingCheckpoint(found=one, folder=None, state="unusable", detail=detail)
+    return PendingCheckpoint(found=one, folder=None, state="writing", detail="no weights yet")
+
+
+def _is_announced(one: FoundCheckpoint, state: FolderState, announcement: Announcement) -> bool:
+    is_same = Path(announcement.path) in (one.folder.absolute(), one.model)
+    return is_same and announcement.announced_at + _ANNOUNCED_AFTER_S >= state.saved_at.timestamp()
+
+
+def _is_newer_sibling(other: FoundCheckpoint, one: FoundCheckpoint) -> bool:
+    if other.folder.parent != one.folder.parent or other.layout != one.layout:
+        return False
+    step, own = other.position.global_step, one.position.global_step
+    return step is not None and own is not None and step > own

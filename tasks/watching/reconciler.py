@@ -1,0 +1,293 @@
+"""The reconciler: what is wanted (checkpoints x evaluations) minus what is settled is work, as much at once as allowed.
+
+Keeps nothing that is not on disk or seen again at the next look, so that it may end at any moment, and several may run.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Final
+
+from infra.announcements import SPOOL
+from schemas.config import config_to_yaml
+from schemas.errors import CheckpointError, MilepostError
+from schemas.watch import LandedCheckpoint, WatchOutcome
+from tasks.watching.launching import EvaluationLauncher
+from tasks.watching.observation import Observer, WholeCheckpoint, describe_landed
+from tasks.watching.root import describe_unreadable, make_observer
+from tasks.watching.selection import select_checkpoints
+from tasks.watching.settling import Evaluation, Settlement, identify, settle
+
+_TICK_S: Final = 1.0
+"""Between two looks at whether a trainer has announced something, and at what is due."""
+_UNREADABLE_S: Final = 300.0
+"""Seconds between two warnings that the root cannot be read."""
+
+logger = logging.getLogger(__name__)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """An evaluation with what is known of its checkpoints."""
+
+    evaluation: Evaluation
+    observer: Observer
+    landed: dict[str, LandedCheckpoint] = field(default_factory=dict[str, LandedCheckpoint])
+    settled: set[str] = field(default_factory=set[str])
+    """Marks of which nothing more is to be done."""
+    is_warned: bool = False
+    """Whether it was said that weights cannot be held."""
+
+    @property
+    def selected(self) -> list[LandedCheckpoint]:
+        """What is wanted, the first first."""
+        return select_checkpoints(list(self.landed.values()), self.evaluation.config, now=_now())
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One checkpoint of one evaluation."""
+
+    watched: _Watched
+    mark: str
+
+    @property
+    def landed(self) -> LandedCheckpoint:
+        return self.watched.landed[self.mark]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.watched.evaluation.folder.key, self.mark)
+
+
+class Reconciler:
+    """Watches one root for some evaluations."""
+
+    def __init__(
+        self,
+        root: Path,
+        evaluations: Sequence[Evaluation],
+        launcher: EvaluationLauncher,
+        *,
+        on_landed: Callable[[Evaluation, LandedCheckpoint], None] = lambda _evaluation, _landed: None,
+    ) -> None:
+        """Take what to watch.
+
+        Args:
+            root: folder of the checkpoints, as `find_root` returns it.
+            evaluations: what each checkpoint gets; the first one's section `watch` says how many at once.
+            launcher: runs them.
+            on_landed: called in another thread when a checkpoint's weights have been read; maybe again after a restart.
+
+        Raises:
+            CheckpointError: tokenizer_path cannot be used.
+        """
+        self._root = root
+        self._launcher = launcher
+        self._on_landed = on_landed
+        self._watched = [_Watched(evaluation, make_observer(root, evaluation)) for evaluation in evaluations]
+        self._settings = evaluations[0].config.watch
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._slots: dict[tuple[str, str], threading.Thread] = {}
+        self._reader: threading.Thread | None = None
+        self._aside: dict[tuple[str, str], float] = {}
+        self._warned_at = -_UNREADABLE_S
+        self._num_done = 0
+        self._num_failed = 0
+
+    def run(self, *, once: bool = False) -> WatchOutcome:
+        """Watch until stopped; with `once`, until all that can be done now has been tried one time.
+
+        Raises:
+            CheckpointError: `once`, and the root cannot be read.
+            StoreError: the fileroot cannot be written, or holds a file that cannot be read.
+        """
+        for watched in self._watched:
+            watched.evaluation.folder.prepare(config_to_yaml(watched.evaluation.config))
+        try:
+            self._look(is_patient=not once)
+            looked_at, announced = time.monotonic(), self._announced_ns()
+            while not self._stopping.is_set():
+                self._refill(once=once)
+                if once and not self._slots and self._reader is None:
+                    break
+                self._wake.wait(_TICK_S)
+                self._wake.clear()
+                if time.monotonic() - looked_at >= self._settings.poll_s or self._announced_ns() != announced:
+                    announced = self._announced_ns()
+                    self._look_again()
+                    looked_at = time.monotonic()
+        finally:
+            self.stop()
+        num_open = len(self._open_items())
+        return WatchOutcome(root=self._root, num_done=self._num_done, num_failed=self._num_failed, num_open=num_open)
+
+    def stop(self) -> None:
+        """Stop the evaluations that do not outlive this process, and wait for their ends; all is resumable."""
+        self._stopping.set()
+        self._wake.set()
+        for thread in self._slots.values():
+            thread.join()
+
+    def _announced_ns(self) -> int:
+        try:
+            return (self._root / SPOOL).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def _look_again(self) -> None:
+        """Look, and go on when a disk is full or a file is broken: what is not done now is done later."""
+        try:
+            self._look(is_patient=True)
+        except MilepostError as exc:
+            logger.warning("%s", exc)
+
+    def _look(self, *, is_patient: bool) -> None:
+        """See what is there now."""
+        for watched in self._watched:
+            self._read_landed(watched)
+            try:
+                seen = watched.observer.look(watched.landed)
+            except OSError as exc:
+                self._tell_unreadable(exc, is_patient=is_patient)
+                return
+            for whole in seen.whole:
+                self._land(watched, whole)
+            for gone in seen.gone:
+                if gone.folder is not None:
+                    self._note_vanished(watched, describe_landed(gone.found, gone.folder, number=0, now=_now()))
+            _let_go(watched)
+
+    def _tell_unreadable(self, exc: OSError, *, is_patient: bool) -> None:
+        problem = describe_unreadable(self._root, exc)
+        if not is_patient:
+            raise CheckpointError(problem) from exc
+        if time.monotonic() - self._warned_at >= _UNREADABLE_S:
+            self._warned_at = time.monotonic()
+            logger.warning("%s; waiting for it", problem)
+
+    def _read_landed(self, watched: _Watched) -> None:
+        """Learn what other watchers, or earlier ones, have found."""
+        for mark in watched.evaluation.folder.marks() - set(watched.landed):
+            landed = watched.evaluation.folder.read_landed(mark)
+            if landed.path.is_relative_to(self._root):
+                watched.landed[mark] = landed
+
+    def _land(self, watched: _Watched, whole: WholeCheckpoint) -> None:
+        folder = watched.evaluation.folder
+        number = 1 + max((one.number for one in watched.landed.values()), default=0)
+        landed = describe_landed(whole.found, whole.state, number=number, now=_now())
+        try:
+            reason = folder.land(landed, whole.report)
+        except FileNotFoundError:
+            if not landed.path.exists():
+                self._note_vanished(watched, landed)
+            return  # else it is being saved again: the next look finds it as it is then
+        except OSError as exc:
+            logger.warning("%s cannot be linked (%s); the next look tries again", landed.path, exc)
+            return
+        if reason is not None and not watched.is_warned:
+            watched.is_warned = True
+            logger.warning("%s", reason)
+        watched.landed[landed.mark] = folder.read_landed(landed.mark)
+        logger.info("%s has landed (%s, step %s)", landed.path, landed.layout, landed.position.global_step)
+
+    def _note_vanished(self, watched: _Watched, landed: LandedCheckpoint) -> None:
+        logger.warning("%s was removed before it was whole", landed.path)
+        vanished = landed.model_copy(update={"is_vanished": True, "number": 0, "model_name": ""})
+        watched.evaluation.folder.land(vanished, None)
+        watched.landed[landed.mark] = vanished
+
+    def _open_items(self) -> list[_Item]:
+        """Return what is wanted and not settled: the first of each evaluation, then the second of each, and so on."""
+        queues = [
+            [_Item(watched, one.mark) for one in watched.selected if one.mark not in watched.settled]
+            for watched in self._watched
+        ]
+        return [item for item in chain.from_iterable(zip_longest(*queues)) if item is not None]
+
+    def _refill(self, *, once: bool) -> None:
+        """Start what is due and there is room for. Weights are read for one evaluation more than run at once."""
+        self._slots = {key: thread for key, thread in self._slots.items() if thread.is_alive()}
+        if self._reader is not None and not self._reader.is_alive():
+            self._reader = None
+        now, num_ready = time.monotonic(), len(self._slots)
+        for item in self._open_items():
+            if num_ready > self._settings.max_concurrent:
+                break
+            if item.key in self._slots or now < self._aside.get(item.key, 0.0):
+                continue
+            num_ready += 1
+            if item.landed.weight_digest is None:
+                if self._reader is None:
+                    self._reader = self._start(partial(self._identify, item), daemon=True)
+            elif len(self._slots) < self._settings.max_concurrent:
+                self._aside[item.key] = float("inf") if once else now + self._settings.poll_s
+                self._slots[item.key] = self._start(partial(self._settle, item), daemon=False)
+
+    def _start(self, work: Callable[[], None], *, daemon: bool) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            except MilepostError as exc:
+                with self._lock:
+                    self._num_failed += 1
+                logger.warning("%s", exc)
+            finally:
+                self._wake.set()
+
+        thread = threading.Thread(target=run, name="watch", daemon=daemon)
+        thread.start()
+        return thread
+
+    def _identify(self, item: _Item) -> None:
+        found = identify(item.watched.evaluation, item.landed)
+        item.watched.landed[item.mark] = found
+        if not found.is_vanished:
+            self._on_landed(item.watched.evaluation, found)
+
+    def _settle(self, item: _Item) -> None:
+        evaluation = item.watched.evaluation
+        ending: Settlement = settle(evaluation, item.landed, self._launcher, clock=_now, stopping=self._stopping)
+        with self._lock:
+            self._num_done += ending == "done"
+            self._num_failed += ending == "failed"
+        item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
+        _note_settled(item.watched, item.landed)
+
+
+def _let_go(watched: _Watched) -> None:
+    """Release the weights of what is settled, and of what is not wanted and will not be."""
+    selected = watched.selected
+    for landed in selected:
+        if landed.mark not in watched.settled:
+            _note_settled(watched, landed)
+    wanted = {landed.mark for landed in selected}
+    usable = [landed for landed in watched.landed.values() if not landed.is_vanished]
+    newest = max(usable, key=lambda one: one.number, default=None)
+    for landed in usable:
+        # the newest may yet turn out to be the end of an epoch, or of training
+        if landed.mark not in wanted and landed is not newest:
+            watched.evaluation.folder.release_model(landed)
+
+
+def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> None:
+    """Remember that nothing more is to be done for a checkpoint, if so, and let its weights go."""
+    if landed.weight_digest is None:
+        return
+    record = watched.evaluation.folder.read_record(landed.weight_digest)
+    if record is not None and record.is_settled:
+        watched.settled.add(landed.mark)
+        watched.evaluation.folder.release_model(landed)

@@ -1,0 +1,97 @@
+"""Which of the checkpoints that have landed are to be evaluated: a pure function of what is known of them.
+
+What was wanted once stays wanted whatever lands later, but for the final checkpoint, which is only the final one until
+training goes on.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from schemas.config import EvaluationConfig
+from schemas.watch import LandedCheckpoint
+
+
+def select_checkpoints(
+    landed: Sequence[LandedCheckpoint], config: EvaluationConfig, *, now: datetime
+) -> list[LandedCheckpoint]:
+    """Return those to be evaluated, in the order in which they are: the first one first.
+
+    Raises nothing: a checkpoint whose step, epoch or time nobody knows is due by none of them.
+    """
+    watch = config.watch
+    usable = sorted((one for one in landed if not one.is_vanished), key=_by_training)
+    due = _due_by_frequency(usable, config) if watch.select == "frequency" else {one.mark for one in usable}
+    wanted = {
+        one.mark
+        for number, one in enumerate(sorted((o for o in usable if o.mark in due), key=lambda o: o.number), start=1)
+        if number % watch.every == 0
+    }
+    if usable and (watch.first or config.evaluator.eval_before_train):
+        wanted.add(usable[0].mark)
+    if usable and watch.final_after_s is not None:
+        last = max(usable, key=lambda one: one.landed_at)
+        if now - last.landed_at >= timedelta(seconds=watch.final_after_s):
+            wanted.add(usable[-1].mark)
+    chosen = [one for one in usable if one.mark in wanted]
+    return chosen if watch.order == "oldest" else chosen[::-1]
+
+
+def _by_training(one: LandedCheckpoint) -> tuple[int, datetime, str]:
+    step = one.position.global_step
+    return (-1 if step is None else step, one.saved_at, one.mark)
+
+
+def _due_by_frequency(usable: Sequence[LandedCheckpoint], config: EvaluationConfig) -> set[str]:
+    """Return the marks of those at which one of the three frequencies falls due."""
+    evaluator = config.evaluator
+    due: set[str] = set()
+    if evaluator.freq_steps is not None:
+        due |= _due_by_steps(usable, evaluator.freq_steps)
+    if evaluator.freq_epochs is not None:
+        due |= _due_by_epochs(usable, evaluator.freq_epochs)
+    if evaluator.freq_secs is not None:
+        due |= _due_by_time(usable, timedelta(seconds=evaluator.freq_secs))
+    return due
+
+
+def _due_by_steps(usable: Sequence[LandedCheckpoint], frequency: int) -> set[str]:
+    """The first at or after each multiple of `frequency` finished steps: trainers save when they save."""
+    due: set[str] = set()
+    num_intervals = 0
+    for one in usable:
+        if one.position.global_step is None:
+            continue
+        num_done = one.position.global_step + 1 - one.first_step
+        if num_done // frequency > num_intervals:
+            due.add(one.mark)
+            num_intervals = num_done // frequency
+    return due
+
+
+def _due_by_epochs(usable: Sequence[LandedCheckpoint], frequency: int) -> set[str]:
+    """The ends of every `frequency` epochs.
+
+    Where steps are counted from 0, so are epochs, and the name tells in which one the step was: the last checkpoint of
+    an epoch is known once one of a later epoch has landed. Else the number of finished epochs is told: the first
+    checkpoint that has them.
+    """
+    known = [one for one in usable if one.position.epoch is not None]
+    due: set[str] = set()
+    for before, one in zip([None, *known], known, strict=False):
+        epoch_before = 0 if before is None else before.position.epoch or 0
+        if (one.position.epoch or 0) // frequency > epoch_before // frequency:
+            end = before if one.first_step == 0 else one
+            due.update(() if end is None else (end.mark,))
+    return due
+
+
+def _due_by_time(usable: Sequence[LandedCheckpoint], interval: timedelta) -> set[str]:
+    due: set[str] = set()
+    last: datetime | None = None
+    for one in sorted(usable, key=lambda o: o.saved_at):
+        if last is None:
+            last = one.saved_at  # seconds count from the first that is known
+        elif one.saved_at - last >= interval:
+            due.add(one.mark)
+            last = one.saved_at
+    return due

@@ -1,0 +1,248 @@
+"""One checkpoint, one evaluation: from landed to published, failed or vanished, whoever dies in between.
+
+Each step is on disk before the next one begins, and each may be the last of this process:
+
+    identify   landed.json gets the digest of the weights
+    claim      owners/: nobody else is at an evaluation of these weights
+    look       published already? being made by somebody? then there is nothing to do
+    run        record.json says `running`, then the attempt is launched
+    settle     record.json says how it ended; what was published is done, whatever else was said
+    release    the weights are let go
+
+A process that dies leaves `running` with a dead owner: the next one claims, looks, and resumes the run that was left.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+from infra.checkpoints import inspect_checkpoint
+from infra.checkpoints.digests import digest_weights
+from infra.checkpoints.folder_state import read_state
+from infra.run_ownership import RunOwnership
+from infra.watch_folder import WatchFolder
+from schemas.config import EvaluationConfig
+from schemas.errors import CheckpointError, MilepostError
+from schemas.watch import EvaluationRecord, LandedCheckpoint
+from tasks.watching.evaluation_key import evaluation_key
+from tasks.watching.launching import EvaluationEnd, EvaluationLauncher, EvaluationOrder, RunningEvaluation
+from tasks.watching.published import find_published, is_being_made
+
+_POLL_S: Final = 0.2
+_STOP_S: Final = 30.0
+"""Seconds that a stopped attempt has to end: it cancels jobs and closes its journals."""
+_LONGEST_WAIT: Final = timedelta(hours=1)
+
+Settlement = Literal["done", "failed", "settled", "elsewhere", "later", "vanished", "stopped"]
+"""failed: this attempt. settled: before, by somebody. elsewhere: another process is at it. later: its next attempt is
+not due yet."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """An evaluation that each checkpoint is to get."""
+
+    config: EvaluationConfig
+    """Its configuration; the checkpoint in it stands for all."""
+    folder: WatchFolder
+    """What is known of it."""
+
+    @property
+    def fileroot(self) -> Path:
+        """Where runs and store are."""
+        return Path(self.config.cluster.fileroot)
+
+
+def make_evaluation(config: EvaluationConfig) -> Evaluation:
+    """Return the evaluation that a configuration stands for, whatever checkpoint it names."""
+    if config.tokenizer_path == config.actor.path:  # `${actor.path}`: each checkpoint's own
+        config = config.model_copy(update={"tokenizer_path": None})
+    fileroot = Path(os.path.realpath(Path(config.cluster.fileroot).expanduser()))
+    cluster = config.cluster.model_copy(update={"fileroot": str(fileroot)})
+    folder = WatchFolder(path=fileroot / "watch" / evaluation_key(config))
+    return Evaluation(config=config.model_copy(update={"cluster": cluster}), folder=folder)
+
+
+def identify(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoint:
+    """Return the checkpoint with the digest of its weights, or as vanished; either is on disk.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    model = _hold(evaluation, landed)
+    if model is not None:
+        report = inspect_checkpoint(model, allow_pickle_weights=True)
+        try:
+            digest = digest_weights(
+                report.weight_files, cache_file=evaluation.fileroot / "cache" / "weight_digests.json"
+            )
+        except CheckpointError as exc:
+            logger.warning("%s", exc)
+        else:
+            found = landed.model_copy(update={"weight_digest": digest})
+            evaluation.folder.update_landed(found)
+            return found
+    return _vanish(evaluation, landed)
+
+
+def settle(
+    evaluation: Evaluation,
+    landed: LandedCheckpoint,
+    launcher: EvaluationLauncher,
+    *,
+    clock: Callable[[], datetime],
+    stopping: threading.Event,
+) -> Settlement:
+    """Bring an identified checkpoint's evaluation as far as it goes now.
+
+    Raises:
+        StoreError: the folder, the store or a run cannot be read or written.
+    """
+    digest = landed.weight_digest or ""
+    before = evaluation.folder.read_record(digest)
+    if before is not None and (hindrance := _hindrance(before, clock())) is not None:
+        return hindrance
+    ownership = evaluation.folder.claim(digest)
+    if ownership is None:
+        return "elsewhere"
+    try:
+        record = evaluation.folder.read_record(digest) or EvaluationRecord(weight_digest=digest, path=landed.path)
+        if (hindrance := _hindrance(record, clock())) is not None:
+            return hindrance
+        if _publish_known(evaluation, record, clock):
+            return "done"
+        if is_being_made(evaluation.fileroot, weight_digest=digest, key=evaluation.folder.key):
+            return "elsewhere"
+        return _attempt(evaluation, landed, record, launcher, _Watch(ownership, clock, stopping))
+    finally:
+        ownership.release()
+
+
+def _hindrance(record: EvaluationRecord, now: datetime) -> Literal["settled", "later"] | None:
+    if record.is_settled:
+        return "settled"
+    return "later" if record.not_before is not None and now < record.not_before else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """What an attempt goes by."""
+
+    ownership: RunOwnership
+    clock: Callable[[], datetime]
+    stopping: threading.Event
+
+
+def _attempt(
+    evaluation: Evaluation,
+    landed: LandedCheckpoint,
+    record: EvaluationRecord,
+    launcher: EvaluationLauncher,
+    watch: _Watch,
+) -> Settlement:
+    model = _hold(evaluation, landed)
+    if model is None:
+        _vanish(evaluation, landed)
+        return "vanished"
+    record = record.model_copy(update={"state": "running", "path": landed.path, "started_at": watch.clock()})
+    evaluation.folder.write_record(record)
+    actor = evaluation.config.actor.model_copy(update={"path": str(landed.path), "pinned_path": str(model)})
+    order = EvaluationOrder(
+        name=f"{evaluation.folder.key}-{record.weight_digest}-{record.num_failures + 1}",
+        config=evaluation.config.model_copy(update={"actor": actor}),
+        folder=evaluation.folder.result_folder(record.weight_digest),
+    )
+    logger.info("evaluating %s (step %s)", landed.path, landed.position.global_step)
+    try:
+        running = launcher.launch(order)
+    except MilepostError as exc:
+        _note_failure(evaluation, record, str(exc), watch.clock())
+        return "failed"
+
+    def stop() -> None:
+        running.stop()
+
+    watch.ownership.call_on_loss(stop)
+    end = _wait(running, watch.stopping)
+    if end is None or watch.ownership.is_lost:
+        return "stopped"
+    if _publish_known(evaluation, record, watch.clock):
+        return "done"
+    if watch.stopping.is_set():
+        return "stopped"
+    if not evaluation.folder.is_untouched(landed):
+        _vanish(evaluation, landed)
+        evaluation.folder.write_record(record.model_copy(update={"state": "waiting", "error": end.error}))
+        return "vanished"
+    _note_failure(evaluation, record, end.error, watch.clock())
+    return "failed"
+
+
+def _wait(running: RunningEvaluation, stopping: threading.Event) -> EvaluationEnd | None:
+    """Return how an attempt ended; None where it goes on although this watcher stops."""
+    while (end := running.poll()) is None:
+        if stopping.wait(_POLL_S):
+            break
+    if end is None and running.stop():
+        deadline = time.monotonic() + _STOP_S
+        while (end := running.poll()) is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+    return end
+
+
+def _publish_known(evaluation: Evaluation, record: EvaluationRecord, clock: Callable[[], datetime]) -> bool:
+    """Note a published run of these weights, if there is one."""
+    run_id = find_published(evaluation.fileroot, weight_digest=record.weight_digest, key=evaluation.folder.key)
+    if run_id is None:
+        return False
+    changes = {"state": "done", "run_id": run_id, "finished_at": clock(), "error": None, "not_before": None}
+    evaluation.folder.write_record(record.model_copy(update=changes))
+    logger.info("%s is evaluated: run %s", record.path, run_id)
+    return True
+
+
+def _note_failure(evaluation: Evaluation, record: EvaluationRecord, error: str, now: datetime) -> None:
+    watch = evaluation.config.watch
+    num_failures = record.num_failures + 1
+    error = error or "it ended well, but published nothing"
+    changes: dict[str, object] = {"num_failures": num_failures, "error": error}
+    if num_failures >= watch.max_attempts:
+        changes |= {"state": "failed", "finished_at": now, "not_before": None}
+        logger.error("%s: given up after %d attempts: %s", record.path, num_failures, error)
+    else:
+        wait = min(timedelta(seconds=watch.retry_after_s * 2 ** (num_failures - 1)), _LONGEST_WAIT)
+        changes |= {"state": "waiting", "not_before": now + wait}
+        logger.warning("%s: attempt %d failed, the next in %s: %s", record.path, num_failures, wait, error)
+    evaluation.folder.write_record(record.model_copy(update=changes))
+
+
+def _hold(evaluation: Evaluation, landed: LandedCheckpoint) -> Path | None:
+    """Return the folder that holds the weights, made again where they had been released; None when they are gone."""
+    model = evaluation.folder.held_model(landed)
+    if model is None:
+        report = inspect_checkpoint(landed.path, allow_pickle_weights=True)
+        state = read_state(landed.path, report.path)
+        if state is None or state.mark != landed.mark:
+            return None
+        try:
+            evaluation.folder.hold_again(landed, report)
+        except FileNotFoundError:
+            return None
+        model = evaluation.folder.held_model(landed)
+    return model if evaluation.folder.is_untouched(landed) else None
+
+
+def _vanish(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoint:
+    logger.warning("%s was removed or rewritten before it could be evaluated", landed.path)
+    vanished = landed.model_copy(update={"is_vanished": True})
+    evaluation.folder.update_landed(vanished)
+    evaluation.folder.release_model(landed)
+    return vanished
