@@ -92,8 +92,8 @@ class RolloutConfig(Section):
     """Seconds without a step of its engine after which a generating replica is taken to be hung, and is started again.
     The default is far above the slowest prefill, and a frozen disk may last a few minutes."""
     max_restarts: int = Field(default=5, ge=0, le=1000)
-    """Times that a replica whose worker died is started again without having finished a sample in between. 0: never.
-    Five outlast a node that fails at once; a replica that makes headway is restarted without limit."""
+    """Times in a row that a replica whose worker died may be started again without finishing a sample. Five outlast a
+    node that fails at once; a replica that makes headway is started again without limit."""
 
     @property
     def parsed_backend(self) -> Backend:

@@ -156,21 +156,27 @@ def cancel_a_job(runner: Runner) -> None:
     ask(runner.cluster, "scancel", runner.jobs("running")[0])
 
 
-@pytest.mark.parametrize(
-    ("fault", "words", "backend_after"),
-    [
-        (kill_a_worker, "SIGKILL", "vllm:d3"),
-        (set_a_node_down, "NODE_FAIL", "vllm:d2"),
-        (cancel_a_job, "cancelled", "vllm:d3"),
-    ],
-)
-def test_a_replica_that_is_lost_loses_no_sample(
-    runner: Runner, fault: Callable[[Runner], None], words: str, backend_after: str
+@pytest.mark.parametrize(("fault", "words"), [(kill_a_worker, "SIGKILL"), (set_a_node_down, "NODE_FAIL")])
+def test_a_replica_that_is_lost_is_started_again_at_what_it_left(
+    runner: Runner, fault: Callable[[Runner], None], words: str
 ) -> None:
     command = runner.start_half()
     fault(runner)
-    command.failure(1, words)
-    assert runner.finish(backend_after).num_attempts == 2
+    summary = command.summary()
+    assert words in command.messages
+    assert samples_of(summary).num_rows == summary.num_planned == NUM_SAMPLES
+    first, second = (keys(records_of(only_run(runner.fileroot), attempt)) for attempt in (1, 2))
+    assert first
+    assert second
+    assert len(first) + len(second) == NUM_SAMPLES
+    assert not runner.jobs("pending,running")
+
+
+def test_a_job_that_somebody_cancels_is_not_started_again(runner: Runner) -> None:
+    command = runner.start_half()
+    cancel_a_job(runner)
+    command.failure(1, "cancelled")
+    assert runner.finish("vllm:d2").num_attempts == 2
 
 
 def test_a_killed_controller_leaves_jobs_that_the_next_one_ends(runner: Runner) -> None:
