@@ -18,7 +18,11 @@ class Handover(Generic[T]):
         """Hold what was made of `config`."""
         self._kept = (config, made)
 
+    def look(self, config: EvaluationConfig) -> T | None:
+        """Return what `take` would; it stays."""
+        return self._kept[1] if self._kept is not None and self._kept[0] == config else None
+
     def take(self, config: EvaluationConfig) -> T | None:
         """Return what is held if it was made of `config`, else None; nothing is held afterwards."""
-        kept, self._kept = self._kept, None
-        return kept[1] if kept is not None and kept[0] == config else None
+        found, self._kept = self.look(config), None
+        return found

@@ -62,6 +62,17 @@ class EngineSpec(Model):
     """What engine `stand_in` is told; None for the others."""
 
 
+class EngineImport(Model):
+    """What decides how an engine is imported; known before anything is planned."""
+
+    engine: EngineName
+    """Which adapter in infra/engines."""
+    num_threads: int | None
+    """CPU threads of the replica; None leaves them to the engine."""
+    strict: bool
+    """As in EngineSpec."""
+
+
 class PlannedItem(Model):
     """One item of the plan."""
 

@@ -168,7 +168,7 @@ class Scene:
         found: list[psutil.Process] = []
         for process in psutil.process_iter():
             try:
-                words = process.cmdline()
+                words = [*process.cmdline(), process.cwd()]
             except psutil.Error:
                 continue
             if "tasks.inference.worker" in words and any(str(self.fileroot) in word for word in words):

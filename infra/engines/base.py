@@ -6,12 +6,13 @@ is opened, in the engine environment.
 
 import re
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Final, Protocol
 
 from schemas.errors import EngineError, EngineOutOfMemoryError, MilepostError, SetupError
-from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
+from schemas.inference import EngineFacts, EngineImport, EngineSpec, SamplingSpec
 from schemas.states import FinishReason
 
 
@@ -139,6 +140,17 @@ def translated(spec: EngineSpec, sampling: SamplingSpec) -> Generator[None]:
                     f"The engine said: {_first_lines(cause)}"
                 ) from exc
         raise EngineError(f"{spec.engine} failed with {type(exc).__name__}: {_first_lines(exc)}") from exc
+
+
+def import_engine(wanted: EngineImport) -> None:
+    """Import what `open_engine` would, which then takes seconds less. What cannot be imported is for it to tell."""
+    with suppress(ImportError, SetupError):
+        if wanted.engine == "vllm":
+            from infra.engines.vllm import import_vllm
+
+            import_vllm(wanted.num_threads, strict=wanted.strict)
+        elif wanted.engine == "transformers":
+            import_module("infra.engines.row_sampling")  # torch and transformers with it
 
 
 def open_engine(spec: EngineSpec, sampling: SamplingSpec, num_threads: int | None) -> Engine:

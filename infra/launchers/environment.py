@@ -1,7 +1,10 @@
 """The environment of a worker: this process's own without what belongs to it alone."""
 
+import os
 from collections.abc import Mapping
 from typing import Final
+
+from infra.launchers.base import Placement
 
 SCHEDULER_PREFIXES: Final = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMI_", "PMIX_", "OMPI_")
 """Written by a scheduler or MPI for the process that it started: an engine that finds them believes that it is a rank
@@ -42,3 +45,9 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name not in _FOREIGN_NAMES and not name.startswith(_FOREIGN_PREFIXES)
     }
+
+
+def job_environment(env: Mapping[str, str], placement: Placement) -> dict[str, str]:
+    """Return the environment of a process that this one starts: its own, clean, with `env`, devices and cores."""
+    share = {"CUDA_VISIBLE_DEVICES": ",".join(placement.gpu_ids), "OMP_NUM_THREADS": str(placement.num_cpus)}
+    return clean_environment(os.environ) | dict(env) | share

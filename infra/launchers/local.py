@@ -10,12 +10,13 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from infra.launchers.base import JobState, JobStatus, LaunchSpec
-from infra.launchers.environment import clean_environment
+from infra.launchers.environment import job_environment
+from infra.launchers.waiting import pin, waiting_processes
 from schemas.errors import SetupError
 
 _GRACE_S: Final = 10.0
@@ -48,29 +49,13 @@ class LocalLauncher:
             for job in jobs:
                 self.cancel(job)
             raise
+        finally:
+            waiting_processes.end()
         return jobs
 
     def _start(self, spec: LaunchSpec) -> str:
-        env = clean_environment(os.environ) | dict(spec.env)
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(spec.placement.gpu_ids)
-        env["OMP_NUM_THREADS"] = str(spec.placement.num_cpus)
-        try:
-            with spec.log_path.open("ab") as log:
-                process = subprocess.Popen(
-                    spec.argv,
-                    cwd=spec.cwd,
-                    env=env,
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-        except (OSError, ValueError) as exc:
-            raise SetupError(f"{spec.key}: cannot start {spec.argv[0]!r} in {spec.cwd}: {exc}") from exc
-        if spec.placement.cpu_ids:
-            # before the program makes its first thread; one that has ended already needs no cores
-            with suppress(ProcessLookupError):
-                os.sched_setaffinity(process.pid, spec.placement.cpu_ids)
+        env = job_environment(spec.env, spec.placement)
+        process = waiting_processes.adopt(spec, env) or _spawn(spec, env)
         job_id = str(process.pid)
         with self._lock:
             while job_id in self._jobs:  # the kernel may reuse the number of a job that is over
@@ -119,6 +104,7 @@ class LocalLauncher:
 
     def close(self) -> None:
         """End the jobs that are not over."""
+        waiting_processes.end()
         with self._lock:
             jobs = list(self._jobs)
         for job in jobs:
@@ -127,6 +113,24 @@ class LocalLauncher:
     @staticmethod
     def _has_ended(process: subprocess.Popen[bytes]) -> bool:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _spawn(spec: LaunchSpec, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        with spec.log_path.open("ab") as log:
+            process = subprocess.Popen(
+                spec.argv,
+                cwd=spec.cwd,
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except (OSError, ValueError) as exc:
+        raise SetupError(f"{spec.key}: cannot start {spec.argv[0]!r} in {spec.cwd}: {exc}") from exc
+    pin(process.pid, spec.placement)
+    return process
 
 
 def _wait_for_end(pid: int, timeout_s: float) -> None:

@@ -15,6 +15,11 @@ _NVIDIA_SMI_TIMEOUT_S: Final = 30.0
 """A driver that starts up answers within seconds; a broken one never."""
 
 
+def engine_threads(placement: Placement, device: Device) -> int | None:
+    """Return the CPU threads of a replica that computes on CPUs; None where the engine may decide."""
+    return placement.num_cpus if device == "cpu" else None
+
+
 def plan_placement(
     num_replicas: int,
     gpus_per_replica: int,

@@ -47,6 +47,11 @@ def check_layout(config: EvaluationConfig) -> None:
     _checked.keep(config, _lay_out(config))
 
 
+def checked_layout(config: EvaluationConfig) -> ReplicaLayout | None:
+    """Return what `check_layout` found, unless it has been taken or was of another configuration."""
+    return _checked.look(config)
+
+
 def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
     """Return where the replicas that `config` asks for would run; 0.2 s unless `check_layout` has just looked.
 

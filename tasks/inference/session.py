@@ -21,7 +21,7 @@ from infra.atomic import write_table_atomically, write_text_atomically
 from infra.batch_sizes import BatchSizeMemory
 from infra.launchers.base import Launcher, Placement
 from infra.launchers.local import LocalLauncher
-from infra.launchers.placement import Device
+from infra.launchers.placement import Device, engine_threads
 from infra.launchers.slurm import SlurmLauncher
 from infra.provenance import describe_differences
 from infra.run_directory import RunDirectory, create_run, find_resumable
@@ -396,7 +396,7 @@ class RunSession:
             canaries=settings.canaries,
             canary_tokens=config.consistency.canary_tokens,
             output_dir=folder,
-            num_threads=placement.num_cpus if settings.device == "cpu" else None,
+            num_threads=engine_threads(placement, settings.device),
             owner_beat_path=None if self.launcher.ends_with_controller else self._ownership.beat_path,
             keeps_completion_ids=config.reward_function is not None,
         )

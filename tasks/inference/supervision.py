@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
+from infra.launchers.environment import job_environment
+from infra.launchers.waiting import waiting_processes
 from schemas.errors import (
     EngineError,
     EngineOutOfMemoryError,
@@ -22,12 +24,12 @@ from schemas.errors import (
     WorkerError,
     WorkerLostError,
 )
-from schemas.inference import Heartbeat, WorkerResult, WorkerSpec
+from schemas.inference import EngineImport, Heartbeat, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.progress import ProgressMeter
 from tasks.inference.work_board import WorkBoard
-from tasks.inference.worker_files import EXIT_CODES, read_heartbeat, read_result, write_spec
+from tasks.inference.worker_files import EXIT_CODES, WAIT, read_heartbeat, read_result, write_spec
 
 _LOG_TAIL_LINES: Final = 15
 _LOG_TAIL_BYTES: Final = 16_384
@@ -104,19 +106,40 @@ def launch_spec(spec: WorkerSpec, launcher: Launcher, launch: ReplicaLaunch) -> 
     Raises:
         StoreError: its folder cannot be written.
     """
-    spec_path = write_spec(spec)
+    arguments = (str(write_spec(spec)), *(("--stop-on-stdin-eof",) if launcher.ends_with_controller else ()))
     launch.log_path.parent.mkdir(parents=True, exist_ok=True)
-    # -P: neither the current folder nor the script's is searched for modules
-    worker = (str(launch.engine_python), "-P", "-m", "tasks.inference.worker", str(spec_path))
+    engine = EngineImport(engine=spec.engine.engine, num_threads=spec.num_threads, strict=spec.engine.strict)
     return LaunchSpec(
         key=f"{spec.run_id}/attempt-{spec.attempt}/replica-{spec.replica}",
-        argv=(*worker, "--stop-on-stdin-eof") if launcher.ends_with_controller else worker,
+        argv=(*_program(launch.engine_python), *arguments),
+        waiting_argv=(*_program(launch.engine_python), WAIT, engine.model_dump_json()),
+        arguments=arguments,
         cwd=spec.output_dir,
         log_path=launch.log_path,
         placement=launch.placement,
         exclude_nodes=launch.exclude_nodes,
-        env={"PYTHONPATH": str(_import_root(spec.output_dir)), "PYTHONUNBUFFERED": "1"},
+        env=_environment(_import_root(spec.output_dir)),
     )
+
+
+def start_waiting_worker(engine_python: Path, placement: Placement, engine: EngineImport) -> None:
+    """Start a worker of this machine that imports its engine before there is a spec; a launch of the same adopts it.
+
+    Only from a checkout: in an installation the links that a worker imports by lie beside its spec.
+    """
+    root = _checkout()
+    if root is not None:
+        argv = (*_program(engine_python), WAIT, engine.model_dump_json())
+        waiting_processes.start(argv, job_environment(_environment(root), placement), placement)
+
+
+def _program(engine_python: Path) -> tuple[str, ...]:
+    # -P: neither the current folder nor the script's is searched for modules
+    return (str(engine_python), "-P", "-m", "tasks.inference.worker")
+
+
+def _environment(import_root: Path) -> dict[str, str]:
+    return {"PYTHONPATH": str(import_root), "PYTHONUNBUFFERED": "1"}
 
 
 class _Watch:
@@ -277,6 +300,13 @@ def log_tail(path: Path) -> str:
     return "\n".join(f"    {line[:400]}" for line in lines[-_LOG_TAIL_LINES:]) or "(the log is empty)"
 
 
+def _checkout() -> Path | None:
+    """Return the checkout that holds our packages; None in an installation, where they lie among those of others."""
+    root = Path(__file__).resolve().parents[2]
+    packages = {Path(entry).resolve() for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
+    return None if root in packages else root
+
+
 def _import_root(output_dir: Path) -> Path:
     """Return a folder from which the engine's Python can import Milepost, and nothing else of this environment.
 
@@ -286,10 +316,10 @@ def _import_root(output_dir: Path) -> Path:
     Raises:
         StoreError: the links cannot be made.
     """
-    root = Path(__file__).resolve().parents[2]
-    if root not in {Path(entry).resolve() for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}:
-        return root
-    links = output_dir / "packages"
+    checkout = _checkout()
+    if checkout is not None:
+        return checkout
+    root, links = Path(__file__).resolve().parents[2], output_dir / "packages"
     try:
         links.mkdir(exist_ok=True)
         for name in _PACKAGES:

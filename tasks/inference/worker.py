@@ -1,7 +1,8 @@
 """The process that owns one replica: `python -m tasks.inference.worker SPEC_JSON [--stop-on-stdin-eof]`.
 
 Loads the engine once, keeps its queue full, journals every sample the moment it is finished, and ends with a result
-that says how. Runs in the engine environment; talks with its controller through files only.
+that says how. Runs in the engine environment; talks with its controller through files only. With `--wait ENGINE_IMPORT`
+it is started ahead: it imports that engine, and its arguments come through stdin once there is a spec.
 """
 
 import argparse
@@ -19,11 +20,19 @@ from typing import Final, NamedTuple, NoReturn
 import pyarrow.parquet as pq
 
 from infra.checkpoints.weight_sample import sample_weights
-from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError, open_engine
+from infra.engines.base import (
+    Engine,
+    Generation,
+    GenerationRequest,
+    RequestRefusedError,
+    import_engine,
+    open_engine,
+)
+from infra.launchers.waiting import prepare_until_ordered
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.errors import EngineOutOfMemoryError, MilepostError, WorkerError
 from schemas.identity import SampleKey, prompt_hash, sample_seed
-from schemas.inference import EngineFacts, SampleRecord, WorkerResult, WorkerSpec
+from schemas.inference import EngineFacts, EngineImport, SampleRecord, WorkerResult, WorkerSpec
 from schemas.states import WorkerOutcome, WorkerPhase
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA, conform
 from tasks.inference.canaries import answer_canaries
@@ -37,7 +46,7 @@ from tasks.inference.vital_signs import (
     end_children,
 )
 from tasks.inference.work_queue import WorkQueue
-from tasks.inference.worker_files import EXIT_CODES, StartedLog, read_spec, write_facts, write_result
+from tasks.inference.worker_files import EXIT_CODES, WAIT, StartedLog, read_spec, write_facts, write_result
 
 _QUEUE_FACTOR: Final = 2
 """Requests in the engine per place in the batch: a place that falls free is filled in the engine's next step."""
@@ -241,6 +250,10 @@ class Worker:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the worker that the command line names and end the process with its outcome's exit code."""
     started = _process_start()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == [WAIT]:
+        engine = EngineImport.model_validate_json(arguments[1])
+        arguments = prepare_until_ordered(lambda: import_engine(engine))
     parser = argparse.ArgumentParser(prog="python -m tasks.inference.worker", description="Generate one replica's work")
     parser.add_argument("spec", type=Path, help="spec.json (schemas.inference.WorkerSpec)")
     parser.add_argument("--stop-on-stdin-eof", action="store_true", help="end when the controller's pipe closes")

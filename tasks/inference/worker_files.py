@@ -39,6 +39,8 @@ EXIT_CODES: Final = {
 the disk had no room for a result."""
 
 
+WAIT: Final = "--wait"
+"""Option of the worker: import an engine first, and take the other arguments from stdin."""
 _CANARIES: Final = "canaries.jsonl"
 _STARTED: Final = "started.jsonl"
 _NO_MORE: Final = "no-more"

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from infra.launchers.waiting import Order
 from schemas.errors import WorkerError
-from schemas.inference import EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
+from schemas.inference import EngineImport, EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
 from schemas.states import WorkerOutcome, WorkerPhase
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA
 from tasks.inference.worker import PromptTable
-from tasks.inference.worker_files import EXIT_CODES, read_heartbeat, read_result, read_spec, write_spec
+from tasks.inference.worker_files import EXIT_CODES, WAIT, read_heartbeat, read_result, read_spec, write_spec
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -77,6 +78,19 @@ def start(code: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 WORKER = "from tasks.inference.worker import main; main()"
+
+
+def test_a_worker_started_ahead_takes_its_work_from_stdin_and_ends_without(spec: WorkerSpec) -> None:
+    engine = EngineImport(engine="openai", num_threads=1, strict=False)
+    ahead = [start(WORKER, WAIT, engine.model_dump_json()) for _ in range(2)]
+    order = Order(arguments=(str(write_spec(spec)),), cwd=spec.output_dir, log_path=spec.output_dir / "log")
+    _, errors = ahead[0].communicate(order.model_dump_json().encode() + b"\n")
+    assert ahead[0].returncode == EXIT_CODES[WorkerOutcome.FAILED], errors
+    result = read_result(spec.output_dir)
+    assert result is not None
+    assert "engine 'openai' has no adapter" in result.message
+    assert "worker failed: engine 'openai'" in (spec.output_dir / "log").read_text()
+    assert (ahead[1].communicate(b"")[1], ahead[1].returncode) == (b"", 0)
 
 
 def test_a_worker_that_cannot_open_its_engine_leaves_a_result_and_the_exit_code(spec: WorkerSpec) -> None:
