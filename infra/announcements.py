@@ -10,12 +10,20 @@ import json
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
+from types import NoneType
 from typing import Final
 
 from infra.atomic import write_text_atomically
 
 SPOOL: Final = Path(".milepost", "landed")
 """Below the root of the checkpoints."""
+
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "path": (str,),
+    "global_step": (int, NoneType),
+    "epoch": (int, NoneType),
+    "announced_at": (int, float),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +62,9 @@ def read_announcements(root: Path) -> list[Announcement]:
 
 def _read(path: Path) -> Announcement | None:
     try:
-        return Announcement(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
+        fields = json.loads(path.read_bytes())
+        if not all(isinstance(fields[name], kinds) for name, kinds in _KINDS.items()):
+            return None
+        return Announcement(**fields)
+    except (OSError, ValueError, TypeError, LookupError):
         return None

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from infra.announcements import SPOOL, Announcement, read_announcements, write_announcement
 
+WRONG = '{"path": null, "global_step": 1, "epoch": null, "announced_at": 1.0}'
+
 
 def announce(path: str, step: int | None, at: float = 1.0) -> Announcement:
     return Announcement(path=path, global_step=step, epoch=None, announced_at=at)
@@ -34,6 +36,12 @@ def test_a_checkpoint_that_is_announced_again_replaces_its_announcement(tmp_path
 def test_other_files_are_passed_over(tmp_path: Path) -> None:
     assert read_announcements(tmp_path) == []
     write_announcement(tmp_path, announce("a", 1))
-    for name, text in (("x.json", "{"), ("y.json", "[]"), ("z.json", '{"path": 1}'), (".half.tmp", "{}")):
+    for name, text in (
+        ("x.json", "{"),
+        ("y.json", "[]"),
+        ("z.json", '{"path": 1}'),
+        (".half.tmp", "{}"),
+        ("w.json", WRONG),
+    ):
         (tmp_path / SPOOL / name).write_text(text)
     assert [one.path for one in read_announcements(tmp_path)] == ["a"]
