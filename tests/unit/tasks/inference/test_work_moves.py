@@ -4,6 +4,7 @@ The controller's board and the workers' queues are the real ones, with real file
 the moment at which a file becomes visible are Hypothesis's.
 """
 
+import random
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ PLACES = 2
 """Samples in an engine at once."""
 NUMBERS = st.integers(0, 11)
 """Which one, among those that there are."""
-HEARD = st.sampled_from(["at once", "at once", "torn", "not"])
+SEEDS = st.integers(0, 2**32)
+"""Of what happens until then."""
 
 
 @dataclass(kw_only=True)
@@ -87,8 +89,14 @@ class Moves(RuleBasedStateMachine):
         self.failed: set[int] = set()
         self.completed: set[int] = set()
 
-    @initialize(sizes=st.lists(st.sampled_from([1, 3, 8, 20]), min_size=2, max_size=4))
-    def plan(self, sizes: list[int]) -> None:
+    @precondition(lambda self: self.queued)
+    @rule(seed=SEEDS, number=NUMBERS)
+    def start(self, seed: int, number: int) -> None:
+        self._start(number)
+        self.go_on(seed)
+
+    @initialize(num_running=st.integers(2, 4), sizes=st.lists(st.sampled_from([1, 4, 20, 60]), min_size=2, max_size=4))
+    def plan(self, num_running: int, sizes: list[int]) -> None:
         work = {
             replica: work_table([SampleKey(f"{replica}-{number}", 0) for number in range(size)])
             for replica, size in enumerate(sizes)
@@ -98,6 +106,7 @@ class Moves(RuleBasedStateMachine):
         for replica, rows in work.items():
             self.done_by[replica] = set()
             self._submit(replica, rows, num_kept=0)
+        self._start(num_running - 1)
 
     def _submit(self, replica: int, rows: pa.Table, *, num_kept: int) -> None:
         self.num_folders += 1
@@ -114,42 +123,40 @@ class Moves(RuleBasedStateMachine):
 
     # what workers do
 
-    @rule(number=NUMBERS)
-    def start(self, number: int) -> None:
-        if self.queued:
-            replica = sorted(self.queued)[number % len(self.queued)]
+    def _start(self, number: int) -> None:
+        for replica in sorted(self.queued)[: 1 + number % len(self.queued)]:
             folder, rows = self.queued.pop(replica)
             view = folder.with_name(f"{folder.name}-seen")
             view.mkdir()
             self.workers[replica] = Worker(folder=folder, view=view, rows=rows, queue=WorkQueue(rows, view))
 
-    @rule(rounds=st.lists(st.tuples(NUMBERS, st.integers(0, 15), st.integers(0, PLACES), HEARD), min_size=1))
-    def go_on(self, rounds: list[tuple[int, int, int, str]]) -> None:
-        """Let workers do some rounds, undisturbed but by what they see and what is heard of them."""
-        for number, shown, num_finished, heard in rounds:
-            self._go_on(number, shown, num_finished, heard)
+    @rule(seed=SEEDS)
+    def go_on(self, seed: int) -> None:
+        """Let workers do some rounds, disturbed by nothing but what they see late and what is heard of them late."""
+        rng = random.Random(seed)
+        paces = {replica: rng.random() ** 2 for replica in range(4)}
+        for _ in range(rng.randrange(60)):
+            if self.workers:
+                replicas = sorted(self.workers)
+                replica = rng.choices(replicas, [paces[replica] for replica in replicas])[0]
+                self._go_on(replica, self.workers[replica], rng)
 
-    def _go_on(self, number: int, shown: int, num_finished: int, heard: str) -> None:
+    def _go_on(self, replica: int, worker: Worker, rng: random.Random) -> None:
         """Let some files appear, the worker do a round, and its heartbeat be written and heard, or not."""
-        if not self.workers:
-            return
-        replica = sorted(self.workers)[number % len(self.workers)]
-        worker = self.workers[replica]
-        names = sorted(path.name for path in worker.folder.glob("[!.]*"))
-        for place, name in enumerate(names):
-            if shown >> place % 4 & 1:
-                shutil.copyfile(worker.folder / name, worker.view / name)
-        self._round(replica, worker, num_finished)
-        worker.tell(torn=heard == "torn")
-        if heard != "not":
+        for path in sorted(worker.folder.glob("[!.]*")):
+            if rng.random() < 0.6:
+                shutil.copyfile(path, worker.view / path.name)
+        self._round(replica, worker, rng.randint(0, PLACES))
+        if rng.random() < 0.8:
+            worker.tell(torn=rng.random() < 0.2)
+        if rng.random() < 0.8:
             self._hear(replica, worker)
 
-    @rule(number=NUMBERS)
-    def hear(self, number: int) -> None:
-        """Let the last heartbeat be heard, late or for a second time."""
-        if self.workers:
-            replica = sorted(self.workers)[number % len(self.workers)]
-            self._hear(replica, self.workers[replica])
+    @rule()
+    def hear(self) -> None:
+        """Let the last heartbeats be heard, late or for a second time."""
+        for replica, worker in list(self.workers.items()):
+            self._hear(replica, worker)
 
     def _round(self, replica: int, worker: Worker, num_finished: int) -> None:
         worker.queue.look()
@@ -176,16 +183,24 @@ class Moves(RuleBasedStateMachine):
 
     # what goes wrong
 
-    @precondition(lambda self: self.workers)
-    @rule(number=NUMBERS)
-    def die(self, number: int) -> None:
-        replica = sorted(self.workers)[number % len(self.workers)]
-        del self.workers[replica]
-        self.dead.add(replica)
+    @rule(seed=SEEDS, number=NUMBERS, is_started_again=st.booleans())
+    def die(self, seed: int, number: int, is_started_again: bool) -> None:
+        self.go_on(seed)
+        if self.workers:
+            replica = sorted(self.workers)[number % len(self.workers)]
+            del self.workers[replica]
+            self.dead.add(replica)
+            if is_started_again:
+                self._start_again(0, 0)
+                if self.queued:
+                    self._start(number)
 
-    @precondition(lambda self: self.workers and not self.failed)
-    @rule(number=NUMBERS, by_disk=st.booleans())
-    def fail(self, number: int, by_disk: bool) -> None:
+    @precondition(lambda self: not self.failed)
+    @rule(seed=SEEDS, number=NUMBERS, by_disk=st.booleans())
+    def fail(self, seed: int, number: int, by_disk: bool) -> None:
+        self.go_on(seed)
+        if not self.workers:
+            return
         replica = sorted(self.workers)[number % len(self.workers)]
         if by_disk:  # it is noticed with the next file
             shutil.rmtree(self.workers[replica].folder, ignore_errors=True)
@@ -200,8 +215,12 @@ class Moves(RuleBasedStateMachine):
     # what the controller does
 
     @precondition(lambda self: self.dead)
-    @rule(number=NUMBERS, num_kept=st.integers(0, 2))
-    def start_again(self, number: int, num_kept: int) -> None:
+    @rule(seed=SEEDS, number=NUMBERS, num_kept=st.integers(0, 2))
+    def start_again(self, seed: int, number: int, num_kept: int) -> None:
+        self.go_on(seed)
+        self._start_again(number, num_kept)
+
+    def _start_again(self, number: int, num_kept: int) -> None:
         replica = sorted(self.dead)[number % len(self.dead)]
         self.dead.remove(replica)
         self._begin_again(replica, num_kept)
@@ -215,8 +234,12 @@ class Moves(RuleBasedStateMachine):
             self.board.end(replica)
 
     @precondition(lambda self: self.queued)
-    @rule(number=NUMBERS)
-    def look_at_the_queue(self, number: int) -> None:
+    @rule(seed=SEEDS, number=NUMBERS)
+    def look_at_the_queue(self, seed: int, number: int) -> None:
+        self.go_on(seed)
+        self._look_at_the_queue(number)
+
+    def _look_at_the_queue(self, number: int) -> None:
         replica = sorted(self.queued)[number % len(self.queued)]
         if self.board.note_queued(replica):
             del self.queued[replica]
@@ -230,12 +253,12 @@ class Moves(RuleBasedStateMachine):
         """Let everything happen that must, and no job leave the queue while a worker lives."""
         for _ in range(200):
             for number in range(len(self.dead)):
-                self.start_again(number, 0)
+                self._start_again(number, 0)
             for number in range(len(self.queued)):
                 if self.queued:
-                    self.look_at_the_queue(number)
-            if not self.workers:
-                self.start(0)
+                    self._look_at_the_queue(number)
+            if self.queued and not self.workers:
+                self._start(0)
             for replica, worker in list(self.workers.items()):
                 if worker.folder.is_dir():
                     shutil.copytree(worker.folder, worker.view, dirs_exist_ok=True)
@@ -252,4 +275,4 @@ class Moves(RuleBasedStateMachine):
 
 
 TestMoves = Moves.TestCase
-TestMoves.settings = settings(max_examples=100, stateful_step_count=40)
+TestMoves.settings = settings(max_examples=100, stateful_step_count=20)
