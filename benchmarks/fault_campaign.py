@@ -96,7 +96,7 @@ def choose(options: argparse.Namespace) -> list[Fault]:
         SystemExit: there is no such fault.
     """
     known = [*ANYWHERE, *(cluster_faults.FAULTS if options.scheduler == "slurm" else ())]
-    names = {fault.name for fault in known}
+    names = [fault.name for fault in known]
     if unknown := [name for name in options.faults if name not in names]:
         raise SystemExit(f"no fault {unknown[0]!r} with --scheduler {options.scheduler}; there are: {', '.join(names)}")
     chosen: list[Fault] = []
