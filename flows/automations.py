@@ -52,15 +52,8 @@ _BLOCK_TYPES: Final[dict[TargetKind, type[Block]]] = {
 _CRASHED: Final = "prefect.flow-run.Crashed"
 """What the server says of a run whose process is gone: nobody else can."""
 
-_SUBJECT: Final = "Milepost: {{ event.payload.title }}: {{ event.payload.checkpoint }}"
-_BODY: Final = """{{ event.payload.message }}
-checkpoint: {{ event.payload.checkpoint }}\
-{% if event.payload.global_step is not none %} (step {{ event.payload.global_step }}){% endif %}
-{% if event.payload.dataset %}dataset: {{ event.payload.dataset }}
-{% endif %}{% if event.payload.since %}since: {{ event.payload.since }}
-{% endif %}experiment: {{ event.payload.experiment_name }}/{{ event.payload.trial_name }}
-{% if event.payload.link %}report: {{ event.payload.link }}
-{% endif %}{% if event.payload.run_page %}run: {{ event.payload.run_page }}{% endif %}"""
+_SUBJECT: Final = "{{ event.payload.title }}"
+_BODY: Final = "{{ event.payload.text }}"
 _CRASH_SUBJECT: Final = "Milepost: an evaluation crashed: {{ flow_run.name }}"
 _CRASH_BODY: Final = """Its process ended without a word, as after a kill or a reboot. What is finished is kept: the \
 same evaluation goes on where it stopped.
@@ -140,6 +133,8 @@ def _alert_automations(kind: TargetKind, names: Sequence[AlertName], block_id: U
 
 def _notification_block(kind: TargetKind, target: AlertTarget) -> Block:
     address = _read_secret(kind, target.secret)
+    if kind == "email" and "format=" not in address:
+        address += f"{'&' if '?' in address else '?'}format=text"  # the default is HTML, where line breaks are nothing
     if kind == "webhook":
         if not address.startswith(("http://", "https://")):
             raise ConfigError(f"alerts.webhook: what {target.secret} holds is no http(s) URL; it is not shown here")

@@ -1,7 +1,6 @@
 """Registers what prefect.yaml declares with a Prefect server: what is there already and equal is left untouched."""
 
 import asyncio
-import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +62,15 @@ class Pool(NamedTuple):
     """Evaluations that it runs at once."""
 
 
+class Wanted(NamedTuple):
+    """What takes the place of the parameters that the file declares."""
+
+    config: EvaluationConfig | None
+    """What is evaluated. None: what the file says, and nobody is alerted."""
+    root: Path | None
+    """Folder of checkpoints that are looked after from now on. None: what the file says, once switched on."""
+
+
 def read_deployments(path: Path = PREFECT_FILE) -> tuple[DeploymentSpec, ...]:
     """Return the deployments that a file declares, with `{{ $NAME }}` taken from the environment.
 
@@ -83,20 +91,18 @@ def read_deployments(path: Path = PREFECT_FILE) -> tuple[DeploymentSpec, ...]:
     return tuple(_with_environment(spec) for spec in specs)
 
 
-def deploy(specs: Sequence[DeploymentSpec], config: EvaluationConfig | None, pool: Pool) -> DeployReport:
-    """Make the server at PREFECT_API_URL hold the pool, the deployments, their triggers and the alerts of `config`.
-
-    `config` takes the place of the parameter `config`; without one, what the file says stays and nobody is alerted.
+def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted, pool: Pool) -> DeployReport:
+    """Make the server at PREFECT_API_URL hold the pool, the deployments, their triggers and the alerts of the config.
 
     Raises:
         ConfigError: an alert's address or a deployment's parameter cannot be used; nothing was registered.
         SetupError: the server refuses, or the pool is of another type.
     """
     flows = {spec.name: _load_flow(spec) for spec in specs}
-    specs = tuple(_with_config(spec, config, pool) for spec in specs)
+    specs = tuple(_with_parameters(spec, wanted, pool) for spec in specs)
     for spec in specs:
         _check_parameters(flows[spec.name], spec)
-    alerts = config.alerts if config else None
+    alerts = wanted.config.alerts if wanted.config else None
     blocks = read_targets(alerts)
     with _refusals_translated(), get_client(sync_client=True) as client:
         done = _ensure_pool(client, pool, {spec.work_pool.work_queue_name for spec in specs})
@@ -120,9 +126,7 @@ def _refusals_translated() -> Generator[None]:
 
 
 def _with_environment(spec: DeploymentSpec) -> DeploymentSpec:
-    # the working directory of this process, whatever the shell that started it last said of its own
-    environment = {**os.environ, "PWD": str(Path.cwd())}
-    variables: Any = apply_values(spec.work_pool.job_variables, environment, remove_notset=False)
+    variables: Any = apply_values(spec.work_pool.job_variables, {}, remove_notset=False)
     return spec.model_copy(update={"work_pool": spec.work_pool.model_copy(update={"job_variables": variables})})
 
 
@@ -135,16 +139,24 @@ def _load_flow(spec: DeploymentSpec) -> "Flow[..., Any]":
         ) from exc
 
 
-def _with_config(spec: DeploymentSpec, config: EvaluationConfig | None, pool: Pool) -> DeploymentSpec:
-    variables = dict(spec.work_pool.job_variables)
-    if pool.type != "process":
-        variables.pop("working_dir", None)  # a folder of this machine
-    changes: dict[str, object] = {
-        "work_pool": spec.work_pool.model_copy(update={"name": pool.name, "job_variables": variables})
-    }
-    if config is not None and "config" in spec.parameters:
-        changes["parameters"] = spec.parameters | {"config": config.model_dump(mode="json", exclude_defaults=True)}
-    return spec.model_copy(update=changes)
+def _with_parameters(spec: DeploymentSpec, wanted: Wanted, pool: Pool) -> DeploymentSpec:
+    variables = {name: value for name, value in spec.work_pool.job_variables.items() if name != "working_dir"}
+    if pool.type == "process":
+        variables["working_dir"] = str(Path.cwd())  # PWD is the shell's, which need not be where this process is
+    parameters = dict(spec.parameters)
+    if wanted.config is not None and "config" in parameters:
+        parameters["config"] = wanted.config.model_dump(mode="json", exclude_defaults=True)
+    schedules = spec.schedules
+    if wanted.root is not None and "root" in parameters:
+        parameters["root"] = str(wanted.root.absolute())
+        schedules = tuple(schedule.model_copy(update={"active": True}) for schedule in schedules)
+    return spec.model_copy(
+        update={
+            "parameters": parameters,
+            "schedules": schedules,
+            "work_pool": spec.work_pool.model_copy(update={"name": pool.name, "job_variables": variables}),
+        }
+    )
 
 
 def _check_parameters(flow: "Flow[..., Any]", spec: DeploymentSpec) -> None:
@@ -247,9 +259,9 @@ def _equals(
 
 
 def _schedules(spec: DeploymentSpec, before: DeploymentResponse | None) -> list[DeploymentScheduleCreate]:
-    """Return the declared schedules, on or off as they are on the server where they are there."""
+    """Return the declared schedules; one that is declared off is on where it was switched on at the server."""
     is_active = {each.slug: each.active for each in before.schedules} if before else {}
-    return [_to_schedule(each, is_active=is_active.get(each.slug, each.active)) for each in spec.schedules]
+    return [_to_schedule(each, is_active=each.active or is_active.get(each.slug, False)) for each in spec.schedules]
 
 
 def _to_schedule(spec: ScheduleSpec, *, is_active: bool) -> DeploymentScheduleCreate:

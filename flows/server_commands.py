@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.command_line import AsJson, Overrides, errors_shown, set_prefect_defaults, show
+from flows.command_line import AsJson, errors_shown, set_prefect_defaults, show
 
 if TYPE_CHECKING:
     from schemas.deployment import DeployReport
@@ -17,11 +17,13 @@ def deploy(
     config: Annotated[
         Path | None, typer.Argument(metavar="[CONFIG]", help="What the deployments evaluate; the demo's without one")
     ] = None,
-    overrides: Overrides = None,
     pool: PoolName = "milepost",
     work_pool_type: Annotated[str, typer.Option(metavar="TYPE", help="Its type, such as process or kubernetes")] = (
         "process"
     ),
+    root: Annotated[
+        Path | None, typer.Option(help="Folder of checkpoints that `reconcile` looks through every five minutes")
+    ] = None,
     at_once: Annotated[int, typer.Option(min=1, max=1000, help="Evaluations at once, over all deployments")] = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -30,12 +32,12 @@ def deploy(
         from flows.local_server import require_server
         from schemas.config import load_config
 
-        loaded = None if config is None else load_config(config, overrides or ())
+        loaded = None if config is None else load_config(config)
         set_prefect_defaults()
         require_server()
-        from flows.deployments import Pool, deploy, read_deployments
+        from flows.deployments import Pool, Wanted, deploy, read_deployments
 
-        report = deploy(read_deployments(), loaded, Pool(pool, work_pool_type, at_once))
+        report = deploy(read_deployments(), Wanted(loaded, root), Pool(pool, work_pool_type, at_once))
         show(report, _print_report, as_json=as_json)
 
 

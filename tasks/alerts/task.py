@@ -11,6 +11,7 @@ from prefect.runtime import flow_run
 from schemas.config import EvaluationConfig
 from schemas.events import CheckpointLanded, EvaluationCompleted, Event
 from tasks.alerts.ledger import enter_event
+from tasks.alerts.message import compose
 
 _GOOD_NEWS: Final = (CheckpointLanded, EvaluationCompleted)
 
@@ -21,7 +22,7 @@ def announce(event: Event, config: EvaluationConfig) -> None:
     """Emit an event and say the same in the log; nothing where its cause was announced before.
 
     Its resource carries `milepost.alert`: `send`, or `silenced` within `alerts.silence_hours` of one like it. Whoever
-    listens finds the config's experiment and trial and the page of the Prefect run beside the event's own fields.
+    listens finds the `title` and `text` of a message for people beside the event's own fields.
     """
     record = enter_event(
         Path(config.cluster.fileroot) / "alerts",
@@ -36,6 +37,7 @@ def announce(event: Event, config: EvaluationConfig) -> None:
         logging.INFO if isinstance(event, _GOOD_NEWS) else logging.WARNING,
         "%s%s: %s", event.event, " (silenced)" if record.silenced else "", event.message,
     )  # fmt: skip
+    run_page = (flow_run.ui_url or "") if flow_run.id else ""
     emit_event(
         id=event.event_id,
         event=event.event,
@@ -43,11 +45,5 @@ def announce(event: Event, config: EvaluationConfig) -> None:
             "prefect.resource.id": f"milepost.{event.resource}",
             "milepost.alert": "silenced" if record.silenced else "send",
         },
-        payload=event.model_dump(mode="json")
-        | {
-            "title": event.title,
-            "experiment_name": config.experiment_name,
-            "trial_name": config.trial_name,
-            "run_page": (flow_run.ui_url or "") if flow_run.id else "",
-        },
+        payload=event.model_dump(mode="json") | compose(event, config, run_page=run_page)._asdict(),
     )

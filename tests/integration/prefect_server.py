@@ -88,9 +88,9 @@ class Served:
         found: list[dict[str, str]] = json.loads(done.stdout)["registrations"]
         return found
 
-    def ask(self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST") -> Any:
+    def ask(self, path: str, body: Any = None, *, method: str = "POST") -> Any:
         """Ask the API."""
-        data = None if method == "GET" else json.dumps(dict(body or {})).encode()
+        data = None if method == "GET" else json.dumps({} if body is None else body).encode()
         request = urllib.request.Request(
             f"{self.api}/{path}", data, {"Content-Type": "application/json"}, method=method
         )

@@ -1,0 +1,272 @@
+"""Alerts arrive where the configuration sends them: once for a cause, with what, how much, against what and where."""
+
+import json
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from email import message_from_string
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.events import (
+    ConsistencyViolated,
+    DriftDetected,
+    EvaluationFailed,
+    Event,
+    GenerationDegenerate,
+    RegressionDetected,
+)
+from tests.integration.prefect_server import CONFIG, Served, wait_for
+
+pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine]
+
+ARRIVAL_S = 60.0
+QUIET_S = 4.0
+"""Time in which a message that must not come would have come: they take about a second."""
+ANNOUNCE = """
+import sys
+from schemas import events
+from schemas.config import EvaluationConfig
+from tasks.alerts.task import announce
+event = getattr(events, sys.argv[1]).model_validate_json(sys.argv[2])
+announce(event, EvaluationConfig.model_validate_json(sys.argv[3]))
+"""
+
+
+class Sink(ThreadingHTTPServer):
+    """Takes what is posted to it; under /broken it answers 500."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Post)
+        self.posted: list[tuple[str, str]] = []
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def bodies(self, path: str, words: str = "") -> list[str]:
+        """What has come to a path and holds some words."""
+        return [body for at, body in list(self.posted) if at == path and words in body]
+
+
+class _Post(BaseHTTPRequestHandler):
+    server: Sink
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        self.server.posted.append((self.path, body))
+        self.send_response(500 if self.path == "/broken" else 200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    with Sink() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+class Mailbox(socketserver.ThreadingTCPServer):
+    """Takes what is mailed to it."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Smtp)
+        self.letters: list[str] = []
+
+
+class _Smtp(socketserver.StreamRequestHandler):
+    server: Mailbox
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 here\r\n")
+        while line := self.rfile.readline():
+            verb = line[:4].upper()
+            if verb == b"DATA":
+                self.wfile.write(b"354 go on\r\n")
+                letter = list(iter(self.rfile.readline, b".\r\n"))
+                self.server.letters.append(b"".join(letter).decode())
+            self.wfile.write(b"221 bye\r\n" if verb == b"QUIT" else b"250 ok\r\n")
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with Mailbox() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def alerting(folder: Path, **alerts: Any) -> dict[str, Any]:
+    """The configuration of the tests, with alerts and a fileroot of its own."""
+    return CONFIG | {"cluster": {"fileroot": str(folder / "out")}, "alerts": alerts}
+
+
+def announce(served: Served, event: Event, config: dict[str, Any]) -> None:
+    """Announce an event as a flow does, in a process of its own."""
+    subprocess.run(
+        [sys.executable, "-c", ANNOUNCE, type(event).__name__, event.model_dump_json(), json.dumps(config)],
+        cwd=served.folder,
+        env=dict(served.environment),
+        check=True,
+        timeout=120,
+    )
+
+
+def drift(checkpoint: str = "ckpt-400", **changes: Any) -> DriftDetected:
+    event = DriftDetected(
+        checkpoint=checkpoint,
+        global_step=400,
+        message="gsm8k: num_prompt_tokens by 0.41 (PSI); v3 against v2",
+        since="v2 of 2026-11-01",
+        dataset="gsm8k",
+        reference_version="v2",
+        current_version="v3",
+        features=("num_prompt_tokens",),
+        broken_rules=(),
+    )
+    return event.model_copy(update=changes)
+
+
+def test_each_kind_arrives_once_with_what_it_says(served: Served, sink: Sink, tmp_path: Path) -> None:
+    hostile = 'ckpt "x"\n{{ 7 * 7 }} <!channel> `$(id)`'
+    config = alerting(
+        tmp_path, webhook={"secret": "env:HOOK"}, apprise={"secret": "env:OTHER", "events": ["regression", "failed"]}
+    )
+    secrets = {"HOOK": f"http://{sink.place}/hook?token=s3cret", "OTHER": f"json://{sink.place}/apprise"}
+    served.deploy(config, secrets)
+    again = served.deploy(config, secrets)
+    assert {each["change"] for each in again} == {"unchanged"}
+    common: dict[str, Any] = {
+        "global_step": 400,
+        "run_id": "r7",
+        "dataset": "gsm8k",
+        "link": "/out/runs/r7/report.html",
+    }
+    events = [
+        drift(hostile),
+        EvaluationFailed(checkpoint="c1", message="replica 0 died", error="WorkerError", **common),
+        ConsistencyViolated(checkpoint="c2", message="replica 1 differs", replicas=(1,), consequence="fail", **common),
+        RegressionDetected(
+            checkpoint="c3",
+            message="accuracy 0.50 against 0.61 of step 300",
+            metric="accuracy",
+            value=0.5,
+            against="best",
+            against_run_id="r6",
+            against_checkpoint="c0",
+            against_global_step=300,
+            against_value=0.61,
+            difference=-0.11,
+            ci_low=-0.15,
+            ci_high=-0.07,
+            p_value=0.001,
+            minimum_effect=0.02,
+            since="step 300",
+            **common,
+        ),
+        GenerationDegenerate(
+            checkpoint="c4",
+            message="81% stopped by length",
+            share_stopped_by_length=0.81,
+            share_without_answer=0.1,
+            share_repeating=0.0,
+            signs=("stopped_by_length",),
+            **common,
+        ),
+    ]
+    for event in events:
+        announce(served, event, config)
+    hook = "/hook?token=s3cret"
+    wait_for(lambda: len(sink.bodies(hook)) >= len(events), "alerts", timeout_s=ARRIVAL_S)
+    wait_for(lambda: len(sink.bodies("/apprise")) >= 2, "alerts by apprise", timeout_s=ARRIVAL_S)
+    for event in events:  # a retry, or a resumed run
+        announce(served, event.model_copy(update={"message": "said again"}), config)
+    time.sleep(QUIET_S)
+    assert (len(sink.bodies(hook)), len(sink.bodies("/apprise"))) == (len(events), 2)
+
+    (regression,) = (json.loads(body) for body in sink.bodies(hook, "0.61"))
+    assert regression["title"] == "Milepost: Regression: c3"
+    for words in (
+        "accuracy 0.50 against 0.61 of step 300",
+        "checkpoint: c3 (step 400)",
+        "dataset: gsm8k",
+        "since: step 300",
+        "experiment: served/trial0",
+        "report: /out/runs/r7/report.html",
+    ):
+        assert words in regression["message"].splitlines()
+    (told,) = (json.loads(body) for body in sink.bodies(hook, "gsm8k: num_prompt_tokens"))
+    assert 'ckpt "x" {{ 7 * 7 }} ‹!channel› `$(id)` (step 400)' in told["message"]  # data, not a template
+    assert [body for body in sink.bodies("/apprise") if "replica 0 died" in body]
+
+
+def test_a_letter_keeps_its_lines(served: Served, mailbox: Mailbox, tmp_path: Path) -> None:
+    config = alerting(tmp_path, email={"secret": "env:MAIL"})
+    port = mailbox.server_address[1]
+    served.deploy(config, {"MAIL": f"mailto://127.0.0.1:{port}?from=milepost@example.org&to=team@example.org"})
+    announce(served, drift(current_version="v8"), config)
+    (letter,) = wait_for(lambda: mailbox.letters, "letter", timeout_s=ARRIVAL_S)
+    parsed = message_from_string(letter)
+    assert parsed["To"] and parsed["Subject"]
+    parts = [part.get_payload(decode=True) for part in parsed.walk() if part.get_content_type() == "text/plain"]
+    lines = b"".join(part for part in parts if isinstance(part, bytes)).decode().splitlines()
+    assert "checkpoint: ckpt-400 (step 400)" in lines
+
+
+def test_silence_is_kept_and_a_switched_off_kind_is_not_sent(served: Served, sink: Sink, tmp_path: Path) -> None:
+    config = alerting(tmp_path, webhook={"secret": "env:HOOK"}, on=["drift"], silence_hours=1)
+    served.deploy(config, {"HOOK": f"http://{sink.place}/hook"})
+    failed = EvaluationFailed(
+        checkpoint="c", global_step=1, message="died", run_id="r8", dataset="gsm8k", error="WorkerError"
+    )
+    announce(served, drift(current_version="v4"), config)
+    wait_for(lambda: sink.bodies("/hook"), "alert", timeout_s=ARRIVAL_S)
+    announce(served, drift(current_version="v5"), config)
+    announce(served, failed, config)
+    time.sleep(QUIET_S)
+    assert len(sink.bodies("/hook")) == 1
+
+
+def test_a_target_that_answers_500_harms_nobody_else(served: Served, sink: Sink, tmp_path: Path) -> None:
+    config = alerting(tmp_path, webhook={"secret": "env:HOOK"}, apprise={"secret": "env:OTHER"})
+    served.deploy(config, {"HOOK": f"http://{sink.place}/broken", "OTHER": f"json://{sink.place}/apprise"})
+    announce(served, drift(current_version="v6"), config)
+    wait_for(lambda: sink.bodies("/apprise") and sink.bodies("/broken"), "alert", timeout_s=ARRIVAL_S)
+    refused = {"event": {"name": ["prefect.automation.action.failed"]}}
+    wait_for(lambda: served.ask("events/filter", {"filter": refused})["events"], "record of it", timeout_s=ARRIVAL_S)
+
+
+def test_a_target_that_is_taken_out_is_forgotten_with_its_secret(served: Served, sink: Sink, tmp_path: Path) -> None:
+    config = alerting(tmp_path, webhook={"secret": "env:HOOK"})
+    served.deploy(config, {"HOOK": f"http://{sink.place}/hook"})
+    removed = [each for each in served.deploy(CONFIG) if each["change"] == "removed"]
+    assert {each["kind"] for each in removed} == {"automation", "alert target"}
+    blocks = served.ask("block_documents/filter", {})
+    assert not [block for block in blocks if block["name"] == "milepost-webhook"]
+    announce(served, drift(current_version="v7"), config)
+    time.sleep(QUIET_S)
+    assert sink.bodies("/hook") == []
+
+
+def test_no_address_is_kept_outside_the_server(served: Served, sink: Sink, tmp_path: Path) -> None:
+    config = alerting(tmp_path, webhook={"secret": "env:HOOK"})
+    served.deploy(config, {"HOOK": f"http://{sink.place}/hook?token=s3cret-of-mine"})
+    assert "s3cret-of-mine" not in json.dumps(served.deployment("evaluate"))
+    run = served.start("evaluate")
+    assert served.finish(run) == "COMPLETED"
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"s3cret-of-mine" in path.read_bytes()]
+    database = served.folder / "prefect" / "prefect.db"
+    assert b"s3cret-of-mine" not in database.read_bytes()
+    served.deploy(CONFIG)

@@ -1,0 +1,181 @@
+"""Deployments on a real server with a real worker: registered once, started by hand and by event, cancelled at once."""
+
+import json
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+from infra.devcluster.cluster import DevCluster
+from tests.integration.prefect_server import CONFIG, Served, free_port, serve, wait_for
+from tests.integration.slurm_cluster import ask
+
+pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine]
+
+SLOW = {"engine": {"stand_in": {"step_s": 0.5}}, "gconfig": {"max_new_tokens": 2000, "min_new_tokens": 1000}}
+"""Generates for minutes."""
+CANCEL_S = 10.0
+"""Longest time from a cancel to the end of all workers and jobs."""
+
+
+def test_a_second_deploy_changes_nothing_and_a_third_only_what_differs(served: Served) -> None:
+    first = served.deploy(CONFIG)
+    again = served.deploy(CONFIG)
+    assert {each["change"] for each in again} == {"unchanged"}
+    assert [(each["name"], each["id"]) for each in again] == [(each["name"], each["id"]) for each in first]
+    names = {each["name"] for each in again if each["kind"] == "deployment"}
+    assert names >= {"evaluate/evaluate", "evaluate/evaluate-on-landing", "evaluate/evaluate-recurring"}
+
+    changed = served.deploy(CONFIG | {"seed": 7})
+    assert {each["change"] for each in changed if each["kind"] == "deployment"} == {"updated"}
+    assert {each["change"] for each in changed if each["kind"] != "deployment"} == {"unchanged"}
+    assert [each["id"] for each in changed] == [each["id"] for each in first]
+    assert served.deployment("evaluate")["parameters"]["config"]["seed"] == 7
+    served.deploy(CONFIG)
+
+
+def test_schedules_are_off_and_one_that_was_switched_on_stays_on(served: Served) -> None:
+    served.deploy(CONFIG)
+    before = served.deployment("evaluate-recurring")
+    schedules = {each["slug"]: each for each in before["schedules"]}
+    assert {slug: each["active"] for slug, each in schedules.items()} == {"nightly": False, "every-six-hours": False}
+    assert (schedules["nightly"]["schedule"]["cron"], schedules["every-six-hours"]["schedule"]["interval"]) == (
+        "0 2 * * *",
+        21600.0,
+    )
+    served.ask(f"deployments/{before['id']}/schedules/{schedules['nightly']['id']}", {"active": True}, method="PATCH")
+    served.deploy(CONFIG | {"seed": 8})
+    after = {each["slug"]: each["active"] for each in served.deployment("evaluate-recurring")["schedules"]}
+    assert after == {"nightly": True, "every-six-hours": False}
+
+
+def test_a_value_that_cannot_be_is_refused_with_its_reason(served: Served) -> None:
+    deployment = served.deployment("evaluate")
+    parameters = {"config": CONFIG | {"rollout": {"setup_timeout": -1}}}
+    status, reason = served.refusal(f"deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
+    assert status == 409
+    assert "setup_timeout" in reason
+    parameters = {"config": CONFIG | {"gconfg": {}}}
+    status, reason = served.refusal(f"deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
+    assert status == 409
+    assert "gconfg" in reason
+
+
+def test_a_value_that_only_the_flow_can_refuse_ends_the_run_with_its_reason(served: Served) -> None:
+    run = served.start("evaluate", config=CONFIG | {"rollout": {"backend": "vllm:d0"}})
+    assert served.finish(run) == "FAILED"
+    assert "vllm:d0" in served.state(run)["message"]
+
+
+def test_a_checkpoint_that_lands_is_evaluated_once(served: Served) -> None:
+    """Announced by an event, and by the same one again; its log lines and findings are on the run's page."""
+    served.deploy(CONFIG)
+    path = CONFIG["actor"]["path"]
+    event = {
+        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, path)),
+        "occurred": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "event": "milepost.checkpoint.landed",
+        "resource": {"prefect.resource.id": "milepost.checkpoint.demo"},
+        "payload": {"checkpoint": path, "global_step": 3},
+    }
+    watched = event | {"id": str(uuid.uuid4()), "resource": {"prefect.resource.id": "milepost.watched-checkpoint.demo"}}
+    for each in (event, event, watched):
+        served.ask("events", [each])
+    (run,) = wait_for(lambda: served.runs("evaluate-on-landing"), "run")
+    assert run["parameters"]["checkpoint_path"] == path
+    assert served.finish(run["id"]) == "COMPLETED"
+    lines = wait_for(
+        lambda: [line for line in served.logs(run["id"]) if "samples to make" in line["message"]], "log line"
+    )
+    assert lines[0]["name"].startswith("tasks.")
+    artifacts = served.artifacts(run["id"])
+    assert {"summary", "metrics", "drift", "consistency", "replica-0"} <= set(artifacts)
+    assert "24 of 24 samples scored" in artifacts["summary"]["data"]
+    served.ask("events", [event])
+    time.sleep(3)
+    assert len(served.runs("evaluate-on-landing")) == 1
+
+
+def updates(served: Served) -> dict[str, str]:
+    """When each deployment was changed last."""
+    return {each["name"]: each["updated"] for each in served.ask("deployments/filter")}
+
+
+def _cancel(served: Served, run: str) -> float:
+    served.ask(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}, "force": True})
+    return time.monotonic()
+
+
+def test_a_cancel_ends_the_workers_at_once(served: Served) -> None:
+    run = served.start("evaluate", config=CONFIG | SLOW | {"rollout": {"backend": "vllm:d2"}})
+    workers = wait_for(lambda: found if len(found := served.workers()) == 2 else None, "workers")
+    time.sleep(3)
+    began = _cancel(served, run)
+    _, alive = psutil.wait_procs(workers, timeout=CANCEL_S)
+    assert all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
+    print(f"workers gone {time.monotonic() - began:.1f} s after the cancel")
+    assert served.finish(run) == "CANCELLED"
+    print(f"cancelled {time.monotonic() - began:.1f} s after it")
+
+
+@pytest.mark.needs_slurm
+def test_a_cancel_ends_the_jobs_of_a_cluster(served: Served, cluster: DevCluster) -> None:
+    slurm = {"scheduler": {"type": "slurm", "slurm": {"env": {}}}, "rollout": {"backend": "vllm:d2"}}
+    deployment = served.deployment("evaluate")
+    variables = {"env": deployment["job_variables"]["env"] | dict(cluster.environment())}
+    body = {"parameters": {"config": CONFIG | SLOW | slurm}, "job_variables": variables}
+    run = served.ask(f"deployments/{deployment['id']}/create_flow_run", body)["id"]
+    wait_for(lambda: ask(cluster, "squeue", "-h", "-t", "R").count("\n") >= 2, "running jobs")
+    time.sleep(5)
+    began = _cancel(served, run)
+    wait_for(lambda: not ask(cluster, "squeue", "-h", "-t", "PD,R"), "empty queue", timeout_s=CANCEL_S)
+    print(f"jobs gone {time.monotonic() - began:.1f} s after the cancel")
+    assert served.finish(run) == "CANCELLED"
+
+
+def test_bad_input_at_deploy_is_refused_and_nothing_is_registered(served: Served, tmp_path: Path) -> None:
+    before = updates(served)
+    config = tmp_path / "bad.yaml"
+    config.write_text("actor: {path: x}\nvalid_dataset: {path: y}\ngconfig: {n_samples: 0}\n")
+    refused = served.milepost("deploy", str(config))
+    assert (refused.returncode, "n_samples" in refused.stderr) == (2, True), refused.stderr
+    config.write_text("actor: {path: x}\nvalid_dataset: {path: y}\nalerts: {slack: {secret: 'env:NO_SUCH_VARIABLE'}}\n")
+    refused = served.milepost("deploy", str(config))
+    assert (refused.returncode, "NO_SUCH_VARIABLE is not set" in refused.stderr) == (2, True), refused.stderr
+    refused = served.milepost("deploy", "--pool", "milepost", "--work-pool-type", "kubernetes")
+    assert (refused.returncode, "--work-pool-type process" in refused.stderr) == (2, True), refused.stderr
+    refused = served.milepost("deploy", variables={"PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api"})
+    assert (refused.returncode, "no Prefect server answers" in refused.stderr) == (2, True), refused.stderr
+    refused = served.milepost("deploy", variables={"PREFECT_API_URL": ""})
+    assert (refused.returncode, "milepost server" in refused.stderr) == (2, True), refused.stderr
+    assert updates(served) == before
+
+
+def test_pools_of_other_types_are_made(served: Served) -> None:
+    """The folder of this machine means nothing to them."""
+    done = served.milepost("deploy", "--pool", "cluster", "--work-pool-type", "kubernetes", "--at-once", "5", "--json")
+    assert done.returncode == 0, done.stderr
+    pool = served.ask("work_pools/cluster", method="GET")
+    assert pool["type"] == "kubernetes"
+    assert "working_dir" not in served.deployment("evaluate")["job_variables"]
+    queue = served.ask("work_pools/cluster/queues/evaluations", method="GET")
+    assert queue["concurrency_limit"] == 5
+    served.deploy(CONFIG)
+
+
+def test_a_second_server_is_refused_and_ctrl_c_ends_both_parts(served: Served, tmp_path: Path) -> None:
+    port = served.api.rsplit(":", 1)[1].removesuffix("/api")
+    taken = served.milepost("server", "--port", port)
+    assert (taken.returncode, f"port {port}" in taken.stderr) == (2, True), taken.stderr
+    twice = served.milepost("server", "--port", str(free_port()))
+    assert (twice.returncode, "another `milepost server`" in twice.stderr) == (2, True), twice.stderr
+    with serve(tmp_path) as other:
+        everything = psutil.Process(other.process.pid).children(recursive=True)
+        assert len(everything) >= 2
+        other.process.send_signal(signal.SIGINT)
+        assert other.process.wait(30) == 0
+        _, alive = psutil.wait_procs(everything, timeout=5)
+        assert not alive, json.dumps([process.cmdline() for process in alive])
