@@ -217,7 +217,8 @@ def test_a_letter_keeps_its_lines(served: Served, mailbox: Mailbox, tmp_path: Pa
     announce(served, drift(current_version="v8"), config)
     (letter,) = wait_for(lambda: mailbox.letters, "letter", timeout_s=ARRIVAL_S)
     parsed = message_from_string(letter)
-    assert parsed["To"] and parsed["Subject"]
+    assert parsed["To"]
+    assert parsed["Subject"]
     parts = [part.get_payload(decode=True) for part in parsed.walk() if part.get_content_type() == "text/plain"]
     lines = b"".join(part for part in parts if isinstance(part, bytes)).decode().splitlines()
     assert "checkpoint: ckpt-400 (step 400)" in lines
