@@ -8,8 +8,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
+from flows.deployments import PREFECT_FILE, read_deployments
 from infra.devcluster.cluster import DevCluster
+from schemas.errors import ConfigError
 from tests.integration.prefect_server import CONFIG, Served, free_port, serve, wait_for
 from tests.integration.slurm_cluster import ask
 
@@ -179,3 +182,20 @@ def test_a_second_server_is_refused_and_ctrl_c_ends_both_parts(served: Served, t
         assert other.process.wait(30) == 0
         _, alive = psutil.wait_procs(everything, timeout=5)
         assert not alive, json.dumps([process.cmdline() for process in alive])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cron": "every night"}, "'nightly' \\(every night, UTC\\) is no schedule"),
+        ({"timezone": "Atlantis"}, "Atlantis"),
+        ({"activ": True}, "activ"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    tree = yaml.safe_load(PREFECT_FILE.read_text("utf-8"))
+    tree["deployments"][2]["schedules"][0].update(change)
+    path = tmp_path / "prefect.yaml"
+    path.write_text(yaml.safe_dump(tree), "utf-8")
+    with pytest.raises(ConfigError, match=words):
+        read_deployments(path)
