@@ -36,6 +36,8 @@ class AlertRecord(Model):
     """What it is about."""
     subject: str
     """What silence is kept about."""
+    checkpoint: str
+    """The checkpoint, as the user named it."""
     occurred_at: datetime
     """When it was first met, with its time zone."""
     message: str

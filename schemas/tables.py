@@ -172,6 +172,15 @@ CONSISTENCY: Final = _schema(
     _field("message", pa.string(), "What was found, in words"),
 )
 
+ALERTS: Final = _schema(
+    *_IDENTITY,
+    _field("event", pa.string(), "Name of the event"),
+    _field("event_id", pa.string(), "The same for the same cause"),
+    _field("occurred_at", pa.timestamp("us", tz="UTC"), "When it was first met"),
+    _field("message", pa.string(), "What happened, how much, against what"),
+    _field("silenced", pa.bool_(), "Whether no message was sent, as one like it had been a short time before"),
+)
+
 TABLES: Final[dict[str, pa.Schema]] = {
     "runs": RUNS,
     "samples": SAMPLES,
@@ -179,6 +188,7 @@ TABLES: Final[dict[str, pa.Schema]] = {
     "drift": DRIFT,
     "shards": SHARDS,
     "consistency": CONSISTENCY,
+    "alerts": ALERTS,
 }
 """The store's tables by name."""
 

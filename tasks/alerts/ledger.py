@@ -1,13 +1,17 @@
 """What has been told already: one small file per cause in `{fileroot}/alerts/`, so that a cause is told once."""
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 from pydantic import ValidationError
 
 from schemas.alerts import AlertRecord
 from schemas.events import Event
+from schemas.run import RunIdentity
+from schemas.tables import ALERTS
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +27,7 @@ def enter_event(folder: Path, event: Event, *, silence: timedelta, now: datetime
         event_id=str(event.event_id),
         resource=event.resource,
         subject=event.subject,
+        checkpoint=event.checkpoint,
         occurred_at=now,
         message=event.message,
         silenced=any(_silences(earlier, event, now - silence) for earlier in read_ledger(folder)) if silence else False,
@@ -48,6 +53,21 @@ def read_ledger(folder: Path) -> list[AlertRecord]:
         except (OSError, ValidationError):
             continue
     return sorted(records, key=lambda record: record.occurred_at)
+
+
+def to_alert_table(records: Sequence[AlertRecord], identity: RunIdentity) -> pa.Table:
+    """Return the rows of table `alerts`: what was told of the run's checkpoint on its dataset until now."""
+    rows = [
+        identity.model_dump() | record.model_dump(include={"event", "event_id", "occurred_at", "message", "silenced"})
+        for record in records
+        if (record.checkpoint, record.subject) == (identity.checkpoint, identity.dataset)
+    ]
+    return pa.Table.from_pylist(rows, schema=ALERTS)
+
+
+def alert_folder(fileroot: str) -> Path:
+    """Return the folder of the ledger."""
+    return Path(fileroot) / "alerts"
 
 
 def _silences(earlier: AlertRecord, event: Event, since: datetime) -> bool:

@@ -2,7 +2,6 @@
 
 import logging
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 from prefect.events import emit_event
@@ -10,7 +9,7 @@ from prefect.runtime import flow_run
 
 from schemas.config import EvaluationConfig
 from schemas.events import CheckpointLanded, EvaluationCompleted, Event
-from tasks.alerts.ledger import enter_event
+from tasks.alerts.ledger import alert_folder, enter_event
 from tasks.alerts.message import compose
 
 _GOOD_NEWS: Final = (CheckpointLanded, EvaluationCompleted)
@@ -25,7 +24,7 @@ def announce(event: Event, config: EvaluationConfig) -> None:
     listens finds the `title` and `text` of a message for people beside the event's own fields.
     """
     record = enter_event(
-        Path(config.cluster.fileroot) / "alerts",
+        alert_folder(config.cluster.fileroot),
         event,
         silence=timedelta(hours=config.alerts.silence_hours),
         now=datetime.now(UTC),

@@ -12,6 +12,7 @@ from infra.text_table import UNDEFINED
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
 from schemas.summary import MetricValue, RunSummary
 from schemas.tables import RUNS
+from tasks.alerts.ledger import alert_folder, read_ledger, to_alert_table
 from tasks.drift.report import to_drift_table
 from tasks.inference.merge import MergeCertificate
 from tasks.inference.session import RunSession
@@ -36,6 +37,7 @@ def publish_run(
         "samples": session.run.samples_path,
         "metrics": session.run.metrics_path,
     }
+    tables["alerts"] = to_alert_table(read_ledger(alert_folder(config.cluster.fileroot)), session.identity)
     # a run that grades another's samples again has no replicas to compare
     compared = {"shards": session.run.shards_path, "consistency": session.run.consistency_path}
     tables |= {name: path for name, path in compared.items() if path.exists()}

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from schemas.events import ConsistencyViolated, DriftDetected, EvaluationFailed, Event
-from tasks.alerts.ledger import enter_event, read_ledger
+from schemas.run import RunIdentity
+from tasks.alerts.ledger import enter_event, read_ledger, to_alert_table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = timedelta(0)
@@ -90,6 +91,24 @@ def test_a_half_written_record_is_passed_over_and_its_cause_counts_as_told(tmp_p
     (tmp_path / f"{failed().event_id}.json").write_text('{"event": "mile')
     assert enter_event(tmp_path, failed(), silence=NONE, now=NOW) is None
     assert read_ledger(tmp_path) == []
+
+
+def test_the_table_has_what_was_told_of_the_checkpoint_on_the_dataset(tmp_path: Path) -> None:
+    for event in (failed(), failed("r2"), failed(dataset="math"), failed("r3").model_copy(update={"checkpoint": "b"})):
+        enter_event(tmp_path, event, silence=NONE, now=NOW)
+    identity = RunIdentity(
+        run_id="r9",
+        experiment_name="e",
+        trial_name="t",
+        checkpoint="ckpt",
+        weight_digest="0",
+        global_step=3,
+        dataset="gsm8k",
+        dataset_version="1",
+    )
+    table = to_alert_table(read_ledger(tmp_path), identity)
+    assert table.column("run_id").to_pylist() == ["r9", "r9"]
+    assert set(table.column("event_id").to_pylist()) == {str(failed().event_id), str(failed("r2").event_id)}
 
 
 def test_a_ledger_that_cannot_be_written_silences_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
