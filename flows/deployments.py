@@ -38,6 +38,8 @@ from schemas.errors import ConfigError, SetupError
 PREFECT_FILE: Final = Path(__file__).resolve().parents[1] / "prefect.yaml"
 """The declarations that come with Milepost."""
 
+_UNLIMITED_QUEUE: Final = "default"
+"""Every pool has it; what runs there waits for evaluations instead of being one."""
 _COMPARED: Final = (
     "description",
     "tags",
@@ -105,7 +107,7 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted, pool: Pool) -> Deplo
     alerts = wanted.config.alerts if wanted.config else None
     blocks = read_targets(alerts)
     with _refusals_translated(), get_client(sync_client=True) as client:
-        done = _ensure_pool(client, pool, {spec.work_pool.work_queue_name for spec in specs})
+        done = _ensure_pool(client, pool, {spec.work_pool.work_queue_name for spec in specs} - {_UNLIMITED_QUEUE})
         for spec in specs:
             registration = _register(client, flows[spec.name], spec)
             done.append(registration)
