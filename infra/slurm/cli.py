@@ -22,7 +22,8 @@ _FIELD: Final = re.compile(r"(\w+)=(\S*)")
 _GPU: Final = re.compile(r"(?:^|,)gpu:(?:[^:,(]+:)?(\d+)")
 _NO_ANSWER: Final = re.compile(
     r"unable to contact slurm controller|socket timed out|connection (?:refused|reset|timed out)|connect failure|"
-    r"temporarily unable|zero bytes|standby mode|unexpected message received|transport endpoint|communication",
+    r"temporarily unable|zero bytes|standby mode|unexpected message received|transport endpoint|communication|"
+    r"munge encode failed|protocol authentication error",
     re.IGNORECASE,
 )
 """What Slurm says when it may work the next time."""
@@ -171,8 +172,14 @@ def _run(command: Sequence[str], env: Mapping[str, str], *, stdin: str = "") -> 
     Raises:
         _RefusedError: it says no.
         TransientError: Slurm did not answer.
-        SetupError: it is not installed.
+        SetupError: it is not installed, or SLURM_CONF names no file.
     """
+    conf = env.get("SLURM_CONF")
+    if conf is not None and not Path(conf).is_file():  # commands would look for it for a minute
+        raise SetupError(
+            f"SLURM_CONF is {conf!r}, which is no file: unset it for the cluster that this machine belongs to, or name "
+            "the slurm.conf of another; after `milepost devcluster down` it names one that is gone"
+        )
     try:
         result = subprocess.run(
             command, env=env, input=stdin, capture_output=True, text=True, errors="replace",

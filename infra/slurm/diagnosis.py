@@ -1,5 +1,7 @@
 """What `milepost doctor` says of Slurm."""
 
+import shutil
+
 from infra.slurm.selection import SelectedClient
 from schemas.diagnosis import Check, CheckStatus
 from schemas.errors import SetupError, TransientError
@@ -7,11 +9,11 @@ from schemas.errors import SetupError, TransientError
 
 def check_slurm(selected: SelectedClient) -> Check:
     """The cluster that this machine talks with; without one, only `scheduler.type: slurm` is missed."""
+    if shutil.which("sinfo") is None:
+        return Check(name="slurm", status=CheckStatus.OK, detail="not installed; scheduler.type: local does without")
     try:
         nodes = selected.client.nodes()
-    except SetupError:
-        return Check(name="slurm", status=CheckStatus.OK, detail="not installed; scheduler.type: local does without")
-    except TransientError as exc:
+    except (SetupError, TransientError) as exc:
         fix = "`sinfo` must work for scheduler.type: slurm; `milepost devcluster up` brings a cluster up to try it"
         return Check(name="slurm", status=CheckStatus.WARNING, detail=str(exc), fix=fix)
     by_name = {node.node: node for node in nodes}

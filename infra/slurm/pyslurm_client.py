@@ -70,8 +70,8 @@ class PyslurmClient:
             SetupError: it cannot; says why and what to do.
             TransientError: its process died or did not answer.
         """
-        answer = self._ask(ask="release")
         wanted = self._commands.release()
+        answer = self._ask(ask="release")
         install = f"install the release of pyslurm that was made for Slurm {wanted} into {sys.executable}"
         if answer.release is None:
             raise SetupError(f"pyslurm cannot be imported ({answer.error}); {install}")
