@@ -92,7 +92,7 @@ class BatchSizeMemory:
         elif batch_size == known.batch_size:
             self._write(known.model_copy(update={"num_clean_runs": known.num_clean_runs + 1}))
         else:
-            self._write(WorkingSize(kind=self._kind, batch_size=batch_size))
+            self._write(WorkingSize(kind=self._kind, batch_size=batch_size, num_clean_runs=1))
 
     def _read(self) -> WorkingSize | None:
         try:
@@ -100,7 +100,8 @@ class BatchSizeMemory:
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as exc:
-            raise StoreError(f"{self._path} holds no batch size ({exc}): remove it, it is found again") from exc
+            why = exc.errors()[0]["msg"] if isinstance(exc, ValidationError) else exc.strerror
+            raise StoreError(f"{self._path} holds no batch size ({why}): remove it, it is found again") from exc
 
     def _forget(self) -> None:
         try:

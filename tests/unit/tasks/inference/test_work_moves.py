@@ -191,11 +191,10 @@ class Moves(RuleBasedStateMachine):
             del self.workers[replica]
             self.dead.add(replica)
             if is_started_again:
-                self._start_again(0, 0)
+                self._start_again(0, 0, seed)
                 if self.queued:
                     self._start(number)
 
-    @precondition(lambda self: not self.failed)
     @rule(seed=SEEDS, number=NUMBERS, by_disk=st.booleans())
     def fail(self, seed: int, number: int, by_disk: bool) -> None:
         self.go_on(seed)
@@ -218,15 +217,16 @@ class Moves(RuleBasedStateMachine):
     @rule(seed=SEEDS, number=NUMBERS, num_kept=st.integers(0, 2))
     def start_again(self, seed: int, number: int, num_kept: int) -> None:
         self.go_on(seed)
-        self._start_again(number, num_kept)
+        self._start_again(number, num_kept, seed)
 
-    def _start_again(self, number: int, num_kept: int) -> None:
+    def _start_again(self, number: int, num_kept: int, seed: int) -> None:
         replica = sorted(self.dead)[number % len(self.dead)]
         self.dead.remove(replica)
-        self._begin_again(replica, num_kept)
+        self._begin_again(replica, num_kept, seed)
 
-    def _begin_again(self, replica: int, num_kept: int) -> None:
+    def _begin_again(self, replica: int, num_kept: int, seed: int) -> None:
         left = self.board.take_back(replica, self.done_by[replica])
+        self.go_on(seed + 1)
         if left:
             self._submit(replica, work_table(left), num_kept=min(num_kept, len(left)))
         else:
@@ -247,13 +247,13 @@ class Moves(RuleBasedStateMachine):
                 self.completed.add(replica)
                 self.board.end(replica)
             else:
-                self._begin_again(replica, 0)
+                self._begin_again(replica, 0, number)
 
     def _run_to_the_end(self) -> None:
         """Let everything happen that must, and no job leave the queue while a worker lives."""
         for _ in range(200):
             for number in range(len(self.dead)):
-                self._start_again(number, 0)
+                self._start_again(number, 0, number)
             for number in range(len(self.queued)):
                 if self.queued:
                     self._look_at_the_queue(number)
