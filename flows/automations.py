@@ -211,7 +211,8 @@ def _upsert(client: SyncPrefectClient, wanted: AutomationCore) -> Registration:
     wanted = wanted.model_copy(update={"enabled": held.enabled})
     if _content(held) == _content(wanted):
         return Registration(kind="automation", name=wanted.name, id=str(held.id), change="unchanged")
-    client.update_automation(held.id, wanted)
+    # the client leaves out what was not set, such as a default, and the server asks for it
+    client.update_automation(held.id, AutomationCore.model_validate(wanted.model_dump(mode="json")))
     return Registration(kind="automation", name=wanted.name, id=str(held.id), change="updated")
 
 

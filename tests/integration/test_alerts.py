@@ -30,12 +30,13 @@ ARRIVAL_S = 60.0
 QUIET_S = 4.0
 """Time in which a message that must not come would have come: they take about a second."""
 ANNOUNCE = """
-import sys
+import json, sys
 from schemas import events
 from schemas.config import EvaluationConfig
 from tasks.alerts.task import announce
-event = getattr(events, sys.argv[1]).model_validate_json(sys.argv[2])
-announce(event, EvaluationConfig.model_validate_json(sys.argv[3]))
+config = EvaluationConfig.model_validate_json(sys.argv[1])
+for name, event in json.loads(sys.argv[2]):
+    announce(getattr(events, name).model_validate(event), config)
 """
 
 
@@ -111,10 +112,11 @@ def alerting(folder: Path, **alerts: Any) -> dict[str, Any]:
     return CONFIG | {"cluster": {"fileroot": str(folder / "out")}, "alerts": alerts}
 
 
-def announce(served: Served, event: Event, config: dict[str, Any]) -> None:
-    """Announce an event as a flow does, in a process of its own."""
+def announce(served: Served, config: dict[str, Any], *events: Event) -> None:
+    """Announce events as a flow does, in a process of its own."""
+    named = [(type(event).__name__, event.model_dump(mode="json")) for event in events]
     subprocess.run(
-        [sys.executable, "-c", ANNOUNCE, type(event).__name__, event.model_dump_json(), json.dumps(config)],
+        [sys.executable, "-c", ANNOUNCE, json.dumps(config), json.dumps(named)],
         cwd=served.folder,
         env=dict(served.environment),
         check=True,
@@ -184,13 +186,12 @@ def test_each_kind_arrives_once_with_what_it_says(served: Served, sink: Sink, tm
             **common,
         ),
     ]
-    for event in events:
-        announce(served, event, config)
+    announce(served, config, *events)
     hook = "/hook?token=s3cret"
     wait_for(lambda: len(sink.bodies(hook)) >= len(events), "alerts", timeout_s=ARRIVAL_S)
     wait_for(lambda: len(sink.bodies("/apprise")) >= 2, "alerts by apprise", timeout_s=ARRIVAL_S)
-    for event in events:  # a retry, or a resumed run
-        announce(served, event.model_copy(update={"message": "said again"}), config)
+    # a retry, or a resumed run
+    announce(served, config, *(event.model_copy(update={"message": "said again"}) for event in events))
     time.sleep(QUIET_S)
     assert (len(sink.bodies(hook)), len(sink.bodies("/apprise"))) == (len(events), 2)
 
@@ -214,7 +215,7 @@ def test_a_letter_keeps_its_lines(served: Served, mailbox: Mailbox, tmp_path: Pa
     config = alerting(tmp_path, email={"secret": "env:MAIL"})
     port = mailbox.server_address[1]
     served.deploy(config, {"MAIL": f"mailto://127.0.0.1:{port}?from=milepost@example.org&to=team@example.org"})
-    announce(served, drift(current_version="v8"), config)
+    announce(served, config, drift(current_version="v8"))
     (letter,) = wait_for(lambda: mailbox.letters, "letter", timeout_s=ARRIVAL_S)
     parsed = message_from_string(letter)
     assert parsed["To"]
@@ -230,10 +231,9 @@ def test_silence_is_kept_and_a_switched_off_kind_is_not_sent(served: Served, sin
     failed = EvaluationFailed(
         checkpoint="c", global_step=1, message="died", run_id="r8", dataset="gsm8k", error="WorkerError"
     )
-    announce(served, drift(current_version="v4"), config)
+    announce(served, config, drift(current_version="v4"))
     wait_for(lambda: sink.bodies("/hook"), "alert", timeout_s=ARRIVAL_S)
-    announce(served, drift(current_version="v5"), config)
-    announce(served, failed, config)
+    announce(served, config, drift(current_version="v5"), failed)
     time.sleep(QUIET_S)
     assert len(sink.bodies("/hook")) == 1
 
@@ -241,7 +241,7 @@ def test_silence_is_kept_and_a_switched_off_kind_is_not_sent(served: Served, sin
 def test_a_target_that_answers_500_harms_nobody_else(served: Served, sink: Sink, tmp_path: Path) -> None:
     config = alerting(tmp_path, webhook={"secret": "env:HOOK"}, apprise={"secret": "env:OTHER"})
     served.deploy(config, {"HOOK": f"http://{sink.place}/broken", "OTHER": f"json://{sink.place}/apprise"})
-    announce(served, drift(current_version="v6"), config)
+    announce(served, config, drift(current_version="v6"))
     wait_for(lambda: sink.bodies("/apprise") and sink.bodies("/broken"), "alert", timeout_s=ARRIVAL_S)
     refused = {"event": {"name": ["prefect.automation.action.failed"]}}
     wait_for(lambda: served.ask("events/filter", {"filter": refused})["events"], "record of it", timeout_s=ARRIVAL_S)
@@ -254,7 +254,7 @@ def test_a_target_that_is_taken_out_is_forgotten_with_its_secret(served: Served,
     assert {each["kind"] for each in removed} == {"automation", "alert target"}
     blocks = served.ask("block_documents/filter", {})
     assert not [block for block in blocks if block["name"] == "milepost-webhook"]
-    announce(served, drift(current_version="v7"), config)
+    announce(served, config, drift(current_version="v7"))
     time.sleep(QUIET_S)
     assert sink.bodies("/hook") == []
 
