@@ -20,6 +20,9 @@ from schemas.inference import Heartbeat
 from schemas.states import WorkerPhase
 from tasks.inference.worker_files import write_heartbeat
 
+_PATIENCE_S: Final = 30.0
+"""A network file system that fails over is back within seconds; a disk that is read-only stays so."""
+
 
 class WorkState(NamedTuple):
     """How far a worker is with what it was given; replaced as one, as the heartbeat may look at any moment."""
@@ -61,12 +64,33 @@ class WorkerProgress:
 class HeartbeatThread:
     """Replaces heartbeat.json and syncs the journal once per interval."""
 
-    def __init__(self, folder: Path, progress: WorkerProgress, interval_s: float, sync: Callable[[], None]) -> None:
-        """`sync` makes the journal survive a power cut; its errors are only told: the next append meets them too."""
+    def __init__(
+        self,
+        folder: Path,
+        progress: WorkerProgress,
+        *,
+        interval_s: float,
+        sync: Callable[[], None],
+        give_up: Callable[[str], None],
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        """Take what to tell, and where.
+
+        Args:
+            folder: the worker's.
+            progress: what is told.
+            interval_s: seconds between two beats.
+            sync: makes the journal survive a power cut; its errors are only told, as the next append meets them too.
+            give_up: called, with the reason, once nothing could be written for `patience_s`: to its controller a worker
+                that cannot be heard is hung.
+            patience_s: longest time, in seconds, that the folder may be out of reach.
+        """
         self._folder = folder
         self._progress = progress
         self._interval_s = interval_s
         self._sync = sync
+        self._give_up = give_up
+        self._patience_s = patience_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -80,13 +104,17 @@ class HeartbeatThread:
         self._thread.join()
 
     def _run(self) -> None:
+        heard = time.monotonic()
         while True:
             stopping = self._stopping.is_set()
             try:
                 self._sync()
                 write_heartbeat(self._folder, self._progress.heartbeat(time.time()))
+                heard = time.monotonic()
             except (OSError, MilepostError) as exc:
                 print(f"heartbeat: {exc}", file=sys.stderr, flush=True)
+                if time.monotonic() - heard > self._patience_s:
+                    self._give_up(f"{self._folder} could not be written for {self._patience_s:g} s: {exc}")
             if stopping:
                 return
             self._stopping.wait(self._interval_s)

@@ -274,7 +274,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             silence_s=spec.owner_silence_s,
             interval_s=spec.heartbeat_interval_s,
         )
-    heartbeat = HeartbeatThread(spec.output_dir, worker.progress, spec.heartbeat_interval_s, worker.journal.sync)
+    heartbeat = HeartbeatThread(
+        spec.output_dir,
+        worker.progress,
+        interval_s=spec.heartbeat_interval_s,
+        sync=worker.journal.sync,
+        give_up=worker.abandon,
+    )
     heartbeat.start()
     result = worker.run()
     worker.progress.phase = WorkerPhase.FINISHED

@@ -4,7 +4,10 @@ import threading
 import time
 from pathlib import Path
 
-from tasks.inference.vital_signs import call_when_silent
+import pytest
+
+from tasks.inference.vital_signs import HeartbeatThread, WorkerProgress, call_when_silent
+from tasks.inference.worker_files import read_heartbeat
 
 
 def test_a_beat_that_stands_still_ends_the_worker_and_one_that_changes_does_not(tmp_path: Path) -> None:
@@ -28,3 +31,24 @@ def test_a_beat_that_cannot_be_read_stands_still(tmp_path: Path) -> None:
     heard = threading.Event()
     call_when_silent(tmp_path / "absent", lambda _: heard.set(), silence_s=0.2, interval_s=0.05)
     assert heard.wait(30)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_worker_gives_up_once_its_folder_is_out_of_reach_for_long(tmp_path: Path, comes_back: bool) -> None:
+    folder, reasons, heard = tmp_path / "replica", list[str](), threading.Event()
+
+    def give_up(reason: str) -> None:
+        reasons.append(reason)
+        heard.set()
+
+    beats = HeartbeatThread(
+        folder, WorkerProgress(), interval_s=0.05, sync=lambda: None, give_up=give_up, patience_s=1.5
+    )
+    beats.start()
+    time.sleep(0.3)
+    if comes_back:
+        folder.mkdir()
+    assert heard.wait(3.0) is not comes_back
+    beats.stop()
+    assert all(f"{folder} could not be written for 1.5 s" in reason for reason in reasons)
+    assert (read_heartbeat(folder) is not None) is comes_back

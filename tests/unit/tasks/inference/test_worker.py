@@ -129,7 +129,9 @@ worker = Worker(read_spec(Path(sys.argv[1])), time.monotonic())
 worker.journal.append(record(1))
 worker.progress.num_done = 1
 call_when_asked_to_stop(worker.abandon, with_controller="--stop-on-stdin-eof" in sys.argv, interval_s=0.1)
-HeartbeatThread(worker.spec.output_dir, worker.progress, 0.1, worker.journal.sync).start()
+HeartbeatThread(
+    worker.spec.output_dir, worker.progress, interval_s=0.1, sync=worker.journal.sync, give_up=worker.abandon
+).start()
 while True:  # native code that lets no Python signal handler run, as an engine's long step
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
 """
