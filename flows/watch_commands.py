@@ -1,5 +1,6 @@
 """`milepost watch` and `milepost status`: the checkpoints of a folder, and the evaluations of each."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -37,13 +38,14 @@ def watch(  # noqa: PLR0913 - each is an option of the command
             overrides = [*(overrides or ()), f"watch.order={order}"]
         configs = _load([config, *(also or ())], overrides)
         set_prefect_defaults()
+        os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")  # its lines belong to no flow run
+        # before the console: importing Prefect sets up logging anew
+        from flows.watch import watch  # isort: skip
         from flows.console import shown_progress
         from flows.interruption import Interrupted, end_within, interruptible
 
         try:
             with interruptible(), shown_progress():
-                from flows.watch import watch
-
                 outcome = watch(configs, root, once=once)
         except Interrupted as exc:
             end_within(_END_S, exc.exit_code)

@@ -16,9 +16,9 @@ from infra.checkpoints.layouts.base import Layout
 from infra.checkpoints.layouts.registry import PLAIN, is_unfinished, recognise
 from schemas.training_position import TrainingPosition
 
-_MAX_DEPTH: Final = 5
-"""Folders below the root: as far as AReaL's root is above its saves ({user}/{experiment}/{trial}/{name}/epoch…)."""
-_NOT_EVALUATED: Final = frozenset({"critic", "recover_checkpoint", "optimizer", "wandb", "runs", "logs", "tensorboard"})
+_MAX_DEPTH: Final = 6
+"""Folders below the root: as far as AReaL's fileroot is above: checkpoints, user, experiment, trial, name."""
+_NOT_EVALUATED: Final = frozenset({"critic", "recover_checkpoint"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

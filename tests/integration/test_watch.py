@@ -1,0 +1,125 @@
+"""`milepost watch` against a trainer that saves, rotates and saves again, killed and doubled: each model once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.store import open_store
+from tests.integration.evaluation_commands import ROOT, Command
+from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
+
+pytestmark = [pytest.mark.needs_prefect, pytest.mark.timeout(1200)]
+
+CONFIG = """
+experiment_name: watched
+actor: {path: checkpoint}
+engine: {stand_in: {mean_tokens: 4, step_s: 0.001}}
+valid_dataset: {path: "reasoning_gym:chain_sum?size=6&seed=1"}
+gconfig: {max_new_tokens: 16}
+watch: {settle_s: 2, poll_s: 0.5, retry_after_s: 0}
+"""
+Watch = Callable[..., Command]
+
+
+@pytest.fixture
+def watch(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[Watch]:
+    """Starts `milepost watch` or another command about the folder `ck` of the test's own."""
+    started: list[Command] = []
+    (tmp_path / "config.yaml").write_text(CONFIG)
+
+    def start(*arguments: str, command: str = "watch", root: Path = tmp_path / "ck") -> Command:
+        folder = tmp_path / f"command-{len(started)}"
+        folder.mkdir()
+        overrides = (f"cluster.fileroot={tmp_path / 'out'}", *arguments)
+        words = [command, str(tmp_path / "config.yaml"), str(root), *overrides]
+        started.append(
+            Command(folder, words, environment | {"PREFECT_API_URL": api}, cores=sorted(os.sched_getaffinity(0)))
+        )
+        return started[-1]
+
+    yield start
+    for command in started:
+        if command.process.poll() is None:
+            command.process.kill()
+            command.process.wait()
+
+
+def runs(folder: Path) -> list[dict[str, Any]]:
+    columns = ["run_id", "checkpoint", "weight_digest", "global_step"]
+    return open_store(folder / "out").table("runs").to_table(columns=columns).to_pylist()
+
+
+def wait_for_runs(folder: Path, number: int, timeout_s: float = 600.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while len(runs(folder)) < number:
+        assert time.monotonic() < deadline, runs(folder)
+        time.sleep(0.5)
+
+
+def test_each_model_is_evaluated_once_whatever_is_killed_and_whoever_else_watches(watch: Watch, tmp_path: Path) -> None:
+    trainer = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/integration/trainer_process.py"), str(tmp_path / "ck"), "5", "2", "0.05"]
+    )
+    first = watch("watch.max_concurrent=2")
+    wait_for_runs(tmp_path, 1)
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait()
+    both = [watch(), watch()]
+    assert trainer.wait(300) == 0
+    status: dict[str, Any] = {}
+    deadline = time.monotonic() + 600
+    while set(status.get("counts", {"waiting": 1})) - {"done", "vanished", "writing"}:
+        assert time.monotonic() < deadline, status
+        time.sleep(2)
+        status = json.loads(watch(command="status").success())
+    for command in both:
+        assert command.signal_group(signal.SIGINT) < 30
+        assert command.process.returncode == 130, command.messages
+        assert "the same command goes on" in command.messages
+    digests = Counter(run["weight_digest"] for run in runs(tmp_path))
+    assert set(digests.values()) == {1}
+    # the last folder was saved twice; what was rotated away before a watcher came for it is not there to be evaluated
+    last = [run for run in runs(tmp_path) if run["checkpoint"] == str(tmp_path / "ck" / "checkpoint-50")]
+    assert len(last) >= 1
+    assert all(run["global_step"] == int(run["checkpoint"].rpartition("-")[2]) for run in runs(tmp_path))
+    landed = list((tmp_path / "out" / "watch").glob("*/checkpoints/*/landed.json"))
+    vanished = [one for one in landed if json.loads(one.read_text())["is_vanished"]]
+    assert len(runs(tmp_path)) == len(landed) - len(vanished)
+    assert list((tmp_path / "out" / "watch").glob("*/checkpoints/*/model")) == []
+    once = json.loads(watch("--once").success())
+    assert (once["num_done"], once["num_open"]) == (0, 0)
+
+
+def test_failures_are_reported_and_the_command_says_so(watch: Watch, tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "ck" / "checkpoint-1")
+    bad = "gconfig.max_new_tokens=4096"
+    outcome = watch("--once", bad, "watch.max_attempts=1", "watch.settle_s=0")
+    assert outcome.finish() == 1, outcome.messages
+    assert "given up after 1 attempts" in outcome.messages
+    assert "Traceback" not in outcome.messages
+    status = json.loads(watch(bad, "watch.max_attempts=1", command="status").success())
+    (cell,) = status["checkpoints"][0]["cells"]
+    assert cell["state"] == "failed"
+    assert "max_new_tokens" in cell["detail"]
+
+
+def test_roots_and_configurations_that_cannot_be_are_refused(watch: Watch, tmp_path: Path) -> None:
+    watch("--once").failure(2, "there is no such folder")
+    (tmp_path / "file").write_text("")
+    watch(root=tmp_path / "file").failure(2, "this is a file")
+    watch(command="status").failure(2, "there is no such folder")
+    (tmp_path / "ck").mkdir()
+    watch("watch.order=best").failure(2, "watch.order")
+    watch("--order", "best").failure(2, "watch.order")
+    (tmp_path / "out" / "pins").mkdir(parents=True)
+    watch(root=tmp_path / "out" / "pins").failure(2, "Milepost's own")
+    assert json.loads(watch("--once").success())["num_done"] == 0

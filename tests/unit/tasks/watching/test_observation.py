@@ -1,0 +1,125 @@
+"""When a checkpoint counts as whole: its trainer's sign, an announcement, a newer sibling, or quiet."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from infra.announcements import Announcement, write_announcement
+from infra.checkpoints.folder_state import read_state
+from tasks.watching.observation import Observation, Observer
+from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint, safetensors
+
+LONG_S = 3600.0
+
+
+def names(seen: Observation) -> tuple[list[str], list[str], list[str]]:
+    """Folders that are whole, pending and gone."""
+    return (
+        [one.found.folder.name for one in seen.whole],
+        [one.found.folder.name for one in seen.pending],
+        [one.found.folder.name for one in seen.gone],
+    )
+
+
+def known(seen: Observation) -> set[str]:
+    return {one.state.mark for one in seen.whole}
+
+
+def test_an_unmarked_checkpoint_is_whole_once_it_rests(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "final")
+    assert names(Observer(tmp_path, settle_s=LONG_S).look(())) == ([], ["final"], [])
+    observer = Observer(tmp_path, settle_s=0.3)
+    assert names(observer.look(())) == ([], ["final"], [])
+    time.sleep(0.4)
+    seen = observer.look(())
+    assert names(seen) == (["final"], [], [])
+    assert names(observer.look(known(seen))) == ([], [], []), "what is known is not looked at again"
+
+
+def test_a_newer_sibling_shows_that_the_older_is_finished(tmp_path: Path) -> None:
+    observer = Observer(tmp_path, settle_s=LONG_S)
+    make_checkpoint(tmp_path / "epoch0epochstep1globalstep1")
+    (tmp_path / "other").mkdir()
+    make_checkpoint(tmp_path / "other" / "epoch0epochstep9globalstep9")
+    assert names(observer.look(()))[0] == []
+    make_checkpoint(tmp_path / "epoch0epochstep3globalstep3")
+    assert names(observer.look(()))[0] == ["epoch0epochstep1globalstep1"]
+
+
+def test_the_trainers_mark_needs_no_rest(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint-3")
+    observer = Observer(tmp_path, settle_s=LONG_S)
+    assert names(observer.look(())) == ([], ["checkpoint-3"], [])
+    (folder / "trainer_state.json").write_text('{"global_step": 3}')
+    assert names(observer.look(())) == (["checkpoint-3"], [], [])
+
+
+def test_an_announcement_needs_no_rest_and_is_of_this_save(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "final")
+    observer = Observer(tmp_path, settle_s=LONG_S)
+    early = Announcement(path=str(folder), global_step=None, epoch=None, announced_at=time.time() - 60)
+    write_announcement(tmp_path, early)
+    assert names(observer.look(())) == ([], ["final"], []), "announced before these weights were written"
+    write_announcement(tmp_path, Announcement(path=str(folder), global_step=None, epoch=None, announced_at=time.time()))
+    assert names(observer.look(())) == (["final"], [], [])
+
+
+def test_a_slow_writer_is_waited_for_whatever_it_writes_last(tmp_path: Path) -> None:
+    whole = make_checkpoint(tmp_path / "whole" / "checkpoint-8", num_shards=3)
+    root = tmp_path / "root"
+    folder = root / "checkpoint-8"
+    folder.mkdir(parents=True)
+    observer = Observer(root, settle_s=0.0)
+    for path in sorted(whole.iterdir(), reverse=True):
+        content = path.read_bytes()
+        for part in (content[: len(content) // 2], content):
+            assert observer.look(()).whole == ()
+            (folder / path.name).write_bytes(part)
+    assert names(observer.look(())) == (["checkpoint-8"], [], [])
+
+
+def test_a_checkpoint_that_was_removed_half_written_is_told_once(tmp_path: Path) -> None:
+    observer = Observer(tmp_path, settle_s=LONG_S)
+    folder = make_checkpoint(tmp_path / "checkpoint-2")
+    (folder / "config.json").unlink()
+    observer.look(())
+    shutil.rmtree(folder)
+    assert names(observer.look(())) == ([], [], ["checkpoint-2"])
+    assert names(observer.look(())) == ([], [], [])
+
+
+def test_a_folder_saved_again_is_another_content(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint-2")
+    observer = Observer(tmp_path, settle_s=0.0)
+    first = observer.look(())
+    time.sleep(0.02)
+    (folder / "model.safetensors").write_bytes(safetensors({"a": (3, 4)}, fill=7))
+    second = observer.look(known(first))
+    assert names(second) == (["checkpoint-2"], [], [])
+    assert known(first).isdisjoint(known(second))
+
+
+def test_small_files_and_links_do_not_make_another_content(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint-2")
+    before = read_state(folder, folder)
+    assert before is not None
+    (folder / "README.md").write_text("x")
+    os.link(folder / "model.safetensors", tmp_path / "held")
+    after = read_state(folder, folder)
+    assert after is not None
+    assert (after.mark, after.saved_at) == (before.mark, before.saved_at)
+    assert after.signature != before.signature
+
+
+def test_what_cannot_be_used_is_told_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "global_step_4" / "actor").mkdir(parents=True)
+    (tmp_path / "global_step_4" / "actor" / "model_world_size_1_rank_0.pt").write_bytes(b"x")
+    pickled = make_checkpoint(tmp_path / "checkpoint-1")
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    pending = Observer(tmp_path, settle_s=0.0).look(()).pending
+    assert [one.state for one in pending] == ["unusable", "unusable"]
+    assert "pickle weights only" in pending[0].detail
+    assert "verl.model_merger merge" in pending[1].detail
+    allowed = Observer(tmp_path, settle_s=0.0, allow_pickle_weights=True).look(())
+    assert names(allowed)[0] == ["checkpoint-1"]

@@ -1,0 +1,356 @@
+"""Wanted minus settled is done once: whoever watches, whatever dies, under whatever name."""
+
+import os
+import shutil
+import threading
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from infra.watch_folder import WatchFolder
+from schemas.config import EvaluationConfig
+from schemas.errors import CheckpointError
+from schemas.watch import WatchOutcome, WatchStatus
+from tasks.watching.evaluation_key import evaluation_key
+from tasks.watching.launching import EvaluationLauncher, EvaluationOrder
+from tasks.watching.reconciler import Reconciler
+from tasks.watching.root import find_root
+from tasks.watching.settling import make_evaluation
+from tasks.watching.status import read_status
+from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint, safetensors
+from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, die_at, make_config, published_runs
+
+
+def reconcile(root: Path, config: EvaluationConfig, launcher: EvaluationLauncher) -> WatchOutcome:
+    return Reconciler(root, [make_evaluation(config)], launcher).run(once=True)
+
+
+def status(root: Path, *configs: EvaluationConfig) -> WatchStatus:
+    return read_status(root, [make_evaluation(config) for config in configs], now=datetime.now(UTC))
+
+
+def states(root: Path, config: EvaluationConfig) -> dict[str, str]:
+    return {one.path.name: one.cells[0].state for one in status(root, config).checkpoints}
+
+
+def held(config: EvaluationConfig) -> list[Path]:
+    return list(make_evaluation(config).folder.path.glob("checkpoints/*/model/*"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for step in (10, 20, 30):
+        make_checkpoint(tmp_path / "ck" / f"checkpoint-{step}", fill=step)
+    return tmp_path / "ck"
+
+
+def test_each_checkpoint_is_evaluated_once_the_newest_first_and_let_go(root: Path, tmp_path: Path) -> None:
+    config, launcher = make_config(tmp_path), InstantLauncher()
+    outcome = reconcile(root, config, launcher)
+    assert (outcome.num_done, outcome.num_failed, outcome.num_open) == (3, 0, 0)
+    assert [Path(order.config.actor.path).name for order in launcher.orders] == [
+        "checkpoint-30",
+        "checkpoint-20",
+        "checkpoint-10",
+    ]
+    assert launcher.most_running == 1
+    assert held(config) == []
+    again = InstantLauncher()
+    assert reconcile(root, config, again).num_done == 0
+    assert again.orders == []
+    assert states(root, config) == {f"checkpoint-{step}": "done" for step in (10, 20, 30)}
+    assert status(root, config).counts == {"done": 3}
+
+
+def test_the_same_weights_under_another_name_are_not_evaluated_again(root: Path, tmp_path: Path) -> None:
+    config, launcher = make_config(tmp_path), InstantLauncher()
+    make_checkpoint(root / "final", fill=30)
+    reconcile(root, config, launcher)
+    make_checkpoint(root / "best", fill=10)
+    reconcile(root, config, launcher)
+    assert len(launcher.orders) == len(published_runs(config)) == 3
+    assert set(states(root, config).values()) == {"done"}
+    assert held(config) == []
+
+
+def test_a_folder_saved_again_is_evaluated_again(root: Path, tmp_path: Path) -> None:
+    config, launcher = make_config(tmp_path), InstantLauncher()
+    reconcile(root, config, launcher)
+    time.sleep(0.02)
+    (root / "checkpoint-20" / "model.safetensors").write_bytes(safetensors({"a": (3, 4)}, fill=99))
+    assert reconcile(root, config, launcher).num_done == 1
+    assert len({run["weight_digest"] for run in published_runs(config)}) == 4
+
+
+def test_what_was_evaluated_by_hand_or_is_forgotten_is_not_evaluated_again(root: Path, tmp_path: Path) -> None:
+    config, launcher = make_config(tmp_path), InstantLauncher()
+    reconcile(root, config, launcher)
+    shutil.rmtree(make_evaluation(config).folder.path)
+    outcome = reconcile(root, config, launcher)
+    assert (outcome.num_done, len(launcher.orders)) == (3, 3)
+    other = make_config(tmp_path, "gconfig.temperature=0.5")
+    reconcile(root, other, launcher)
+    assert len(launcher.orders) == 6, "another evaluation"
+
+
+def test_weights_outlive_the_trainers_rotation_until_they_are_evaluated(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+
+    class Rotating(InstantLauncher):
+        def launch(self, order: EvaluationOrder):
+            shutil.rmtree(root / "checkpoint-10", ignore_errors=True)
+            shutil.rmtree(root / "checkpoint-20", ignore_errors=True)
+            return super().launch(order)
+
+    assert reconcile(root, config, Rotating()).num_done == 3
+    assert {Path(run["checkpoint"]).name for run in published_runs(config)} == {
+        f"checkpoint-{step}" for step in (10, 20, 30)
+    }
+    assert held(config) == []
+
+
+def test_a_shard_rewritten_in_place_while_it_waits_has_vanished_and_what_it_became_is_evaluated(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config(tmp_path, "watch.order=oldest")
+
+    class Rewriting(InstantLauncher):
+        def launch(self, order: EvaluationOrder):
+            if not self.orders:
+                with (root / "checkpoint-30" / "model.safetensors").open("r+b") as file:
+                    file.seek(-1, 2)
+                    file.write(b"z")
+            return super().launch(order)
+
+    launcher = Rewriting()
+    with caplog.at_level("WARNING"):
+        reconcile(root, config, launcher)
+    assert "checkpoint-30 was removed or rewritten before it could be evaluated" in caplog.text
+    reconcile(root, config, launcher)  # the first may have ended before it saw the new content
+    assert [Path(order.config.actor.path).name for order in launcher.orders] == [
+        "checkpoint-10",
+        "checkpoint-20",
+        "checkpoint-30",
+    ]
+    assert states(root, config)["checkpoint-30"] == "done"
+    assert len({run["weight_digest"] for run in published_runs(config)}) == 3
+
+
+def test_failures_are_tried_again_up_to_the_cap_and_never_done(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.max_attempts=2")
+    launcher = InstantLauncher(fails=lambda order: "checkpoint-20" in order.config.actor.path)
+    first = reconcile(root, config, launcher)
+    assert (first.num_done, first.num_failed, first.num_open) == (2, 1, 1)
+    assert states(root, config)["checkpoint-20"] == "retrying"
+    second = reconcile(root, config, launcher)
+    assert (second.num_failed, second.num_open) == (1, 0)
+    assert states(root, config)["checkpoint-20"] == "failed"
+    assert held(config) == []
+    reconcile(root, config, launcher)
+    names = Counter(Path(order.config.actor.path).name for order in launcher.orders)
+    assert names == {"checkpoint-10": 1, "checkpoint-20": 2, "checkpoint-30": 1}
+    assert len({order.name for order in launcher.orders}) == 4, "an attempt has a name of its own"
+    (cell,) = (one.cells[0] for one in status(root, config).checkpoints if one.path.name == "checkpoint-20")
+    assert cell.detail == "made to fail"
+
+
+def test_the_wait_before_an_attempt_doubles(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.retry_after_s=1000", "watch.every=3")
+    launcher = InstantLauncher(fails=lambda _order: True)
+    began = datetime.now(UTC)
+    reconcile(root, config, launcher)
+    assert reconcile(root, config, launcher).num_open == 1
+    assert len(launcher.orders) == 1, "not before its time"
+    evaluation = make_evaluation(config)
+    (path,) = evaluation.folder.path.glob("results/*/record.json")
+    record = evaluation.folder.read_record(path.parent.name)
+    assert record is not None
+    assert record.not_before is not None
+    assert timedelta(seconds=990) < record.not_before - began < timedelta(seconds=1100)
+
+
+def test_no_more_run_at_once_than_allowed(tmp_path: Path) -> None:
+    root = tmp_path / "ck"
+    for step in range(9):
+        make_checkpoint(root / f"checkpoint-{step}", fill=step)
+    launcher = InstantLauncher(duration_s=0.5)
+    reconcile(root, make_config(tmp_path, "watch.max_concurrent=3"), launcher)
+    assert len(launcher.orders) == 9
+    assert 2 <= launcher.most_running <= 3
+
+
+def test_two_evaluations_of_each_take_turns(root: Path, tmp_path: Path) -> None:
+    one, two = make_config(tmp_path), make_config(tmp_path, "gconfig.temperature=0.5")
+    launcher = InstantLauncher()
+    Reconciler(root, [make_evaluation(one), make_evaluation(two)], launcher).run(once=True)
+    steps = [Path(order.config.actor.path).name for order in launcher.orders]
+    assert steps == [f"checkpoint-{step}" for step in (30, 30, 20, 20, 10, 10)]
+    assert status(root, one, two).counts == {"done": 6}
+
+
+def test_what_is_not_wanted_is_skipped_and_not_held(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.every=2")
+    launcher = InstantLauncher()
+    reconcile(root, config, launcher)
+    assert states(root, config) == {"checkpoint-10": "skipped", "checkpoint-20": "done", "checkpoint-30": "skipped"}
+    assert [path.name for path in held(config)] == ["checkpoint-30"], "the newest alone may still be the last of all"
+    all_of_them = make_config(tmp_path, "watch.every=1")
+    assert reconcile(root, all_of_them, launcher).num_done == 2, "held again from where it still is"
+
+
+@pytest.mark.parametrize(
+    "override", ["rollout.backend=vllm:d4", "scheduler.type=slurm", "watch.every=7", "oom.shrink=false", "actor.path=x"]
+)
+def test_who_launches_makes_no_other_evaluation(tmp_path: Path, override: str) -> None:
+    assert evaluation_key(make_config(tmp_path, override)) == evaluation_key(make_config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "override", ["seed=2", "gconfig.max_new_tokens=7", "valid_dataset.limit=3", "trial_name=t2", "actor.dtype=float32"]
+)
+def test_what_decides_samples_makes_another_evaluation(tmp_path: Path, override: str) -> None:
+    assert evaluation_key(make_config(tmp_path, override)) != evaluation_key(make_config(tmp_path))
+
+
+def _watch_and_die(root: Path, config: EvaluationConfig, at: int, below: Path) -> int:
+    pid = os.fork()
+    if pid == 0:
+        import sys
+
+        sys.addaudithook(die_at(at, below))
+        try:
+            reconcile(root, config, InstantLauncher())
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_watcher_may_die_between_any_two_steps(tmp_path: Path) -> None:
+    at, num_deaths = 1, 0
+    while True:
+        folder = tmp_path / str(at)
+        for step in (1, 2):
+            make_checkpoint(folder / "ck" / f"checkpoint-{step}", fill=step)
+        config = make_config(folder)
+        code = _watch_and_die(folder / "ck", config, at, folder / "out")
+        if code == 0:
+            break
+        assert code == 9
+        num_deaths += 1
+        reconcile(folder / "ck", config, InstantLauncher())
+        digests = Counter(run["weight_digest"] for run in published_runs(config))
+        assert sorted(digests.values()) == [1, 1], f"killed before change {at}"
+        assert set(states(folder / "ck", config).values()) == {"done"}
+        assert held(config) == []
+        shutil.rmtree(folder)
+        at += 4
+    assert num_deaths > 10
+
+
+def test_two_watchers_at_once_make_neither_gap_nor_double(tmp_path: Path) -> None:
+    root = tmp_path / "ck"
+    for step in range(8):
+        make_checkpoint(root / f"checkpoint-{step}", fill=step)
+    config = make_config(tmp_path, "watch.max_concurrent=2")
+    pids: list[int] = []
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                reconcile(root, config, InstantLauncher(duration_s=0.2))
+            finally:
+                os._exit(0)
+        pids.append(pid)
+    for pid in pids:
+        os.waitpid(pid, 0)
+    reconcile(root, config, InstantLauncher())  # both may have found the last one taken by the other
+    digests = Counter(run["weight_digest"] for run in published_runs(config))
+    assert list(digests.values()) == [1] * 8
+    assert set(states(root, config).values()) == {"done"}
+
+
+def test_a_run_that_somebody_is_making_is_left_to_him(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.every=3")
+    ready, go = threading.Event(), threading.Event()
+
+    class Slow(InstantLauncher):
+        def launch(self, order: EvaluationOrder):
+            ready.set()
+            go.wait(30)
+            return super().launch(order)
+
+    thread = threading.Thread(target=reconcile, args=(root, config, Slow()))
+    thread.start()
+    assert ready.wait(30)
+    other = InstantLauncher()
+    assert reconcile(root, config, other).num_open == 1
+    assert states(root, config)["checkpoint-30"] == "running"
+    assert other.orders == []
+    go.set()
+    thread.join()
+    assert reconcile(root, config, other).num_open == 0
+
+
+def test_roots_that_cannot_be_watched_are_told(tmp_path: Path) -> None:
+    evaluations = [make_evaluation(make_config(tmp_path))]
+    (tmp_path / "file").write_text("")
+    (tmp_path / "out" / "runs" / "r1").mkdir(parents=True)
+    for name, patient, message in (
+        ("absent", False, "there is no such folder"),
+        ("no/such/place", True, "there is no such folder"),
+        ("file", True, "this is a file"),
+        ("out/runs/r1", True, "Milepost's own"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            find_root(tmp_path / name, evaluations, is_patient=patient)
+    assert find_root(tmp_path / "absent", evaluations, is_patient=True) == tmp_path / "absent"
+    assert find_root(tmp_path / "out", evaluations, is_patient=False) == tmp_path / "out", "AReaL saves into it"
+
+
+def test_the_fileroot_may_hold_the_checkpoints(tmp_path: Path) -> None:
+    config, launcher = make_config(tmp_path), InstantLauncher()
+    make_checkpoint(tmp_path / "out" / "checkpoints" / "me" / "exp" / "t" / "default" / "epoch0epochstep1globalstep1")
+    for _ in range(2):
+        reconcile(tmp_path / "out", config, launcher)
+    assert len(launcher.orders) == 1
+
+
+def test_an_empty_root_is_nothing_to_do(tmp_path: Path) -> None:
+    (tmp_path / "ck").mkdir()
+    outcome = reconcile(tmp_path / "ck", make_config(tmp_path), InstantLauncher())
+    assert (outcome.num_done, outcome.num_open) == (0, 0)
+    assert status(tmp_path / "ck", make_config(tmp_path)).checkpoints == ()
+
+
+def test_it_goes_on_until_it_is_stopped_and_sees_what_comes(root: Path, tmp_path: Path) -> None:
+    config, launcher = make_config(tmp_path), InstantLauncher()
+    reconciler = Reconciler(root, [make_evaluation(config)], launcher)
+    thread = threading.Thread(target=reconciler.run)
+    thread.start()
+    try:
+        for step in (40, 50):
+            make_checkpoint(root / f"checkpoint-{step}", fill=step)
+            deadline = time.monotonic() + 60
+            while states(root, config).get(f"checkpoint-{step}") != "done":
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+    finally:
+        reconciler.stop()
+        thread.join()
+    assert len(launcher.orders) == 5
+
+
+def test_folders_with_hostile_names_are_evaluated_like_others(tmp_path: Path) -> None:
+    root = tmp_path / "ck ${x} it's $(touch y)"
+    for name in ('it\'s a\n"model"; $(rm -rf x) ${actor.path}', "-rf", "#1"):
+        make_checkpoint(root / name, fill=len(name))
+    config, launcher = make_config(tmp_path), InstantLauncher()
+    assert reconcile(root, config, launcher).num_done == 3
+    assert {Path(run["checkpoint"]).parent for run in published_runs(config)} == {root}
+
+
+def test_a_watch_folder_that_was_never_used_is_empty(tmp_path: Path) -> None:
+    assert WatchFolder(path=tmp_path / "none").marks() == set()

@@ -1,0 +1,161 @@
+"""What is wanted of what has landed: a pure function, and what was wanted once stays wanted."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.config import EvaluationConfig
+from schemas.training_position import TrainingPosition
+from schemas.watch import LandedCheckpoint
+from tasks.watching.selection import select_checkpoints
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = START + timedelta(days=30)
+
+
+def landed(
+    number: int, step: int | None, *, epoch: int | None = None, minute: float = 0.0, first_step: int = 1
+) -> LandedCheckpoint:
+    return LandedCheckpoint(
+        mark=f"m{number}",
+        path=Path(f"/ck/{number}"),
+        layout="huggingface",
+        position=TrainingPosition(global_step=step, epoch=epoch),
+        first_step=first_step,
+        number=number,
+        saved_at=START + timedelta(minutes=minute or number),
+        landed_at=START + timedelta(minutes=minute or number),
+        model_name=str(number),
+    )
+
+
+def config(*, evaluator: dict[str, object] | None = None, **watch: object) -> EvaluationConfig:
+    return EvaluationConfig.model_validate(
+        {"actor": {"path": "c"}, "valid_dataset": {"path": "d"}, "evaluator": evaluator or {}, "watch": watch}
+    )
+
+
+def steps(chosen: list[LandedCheckpoint]) -> list[int | None]:
+    return [one.position.global_step for one in chosen]
+
+
+def test_all_are_wanted_the_newest_first_by_default() -> None:
+    known = [landed(1, 10), landed(2, 30), landed(3, 20), landed(4, None)]
+    assert steps(select_checkpoints(known, config(), now=NOW)) == [30, 20, 10, None]
+    assert steps(select_checkpoints(known, config(order="oldest"), now=NOW)) == [None, 10, 20, 30]
+
+
+def test_every_third_counts_as_they_landed() -> None:
+    known = [landed(number, number * 10) for number in range(1, 8)]
+    assert steps(select_checkpoints(known, config(every=3, order="oldest"), now=NOW)) == [30, 60]
+    first = config(every=3, order="oldest", first=True)
+    assert steps(select_checkpoints(known, first, now=NOW)) == [10, 30, 60]
+    asked = config(every=3, order="oldest", evaluator={"eval_before_train": True})
+    assert steps(select_checkpoints(known, asked, now=NOW)) == [10, 30, 60]
+
+
+@pytest.mark.parametrize(
+    ("first_step", "found", "wanted"),
+    [
+        (0, range(12), [2, 5, 8, 11]),
+        (1, range(1, 13), [3, 6, 9, 12]),
+        (0, (1, 4, 5, 9, 10), [4, 5, 9]),
+        (1, (100, 200), [100, 200]),
+    ],
+)
+def test_steps_fall_due_as_the_trainers_evaluator_counts(first_step: int, found: list[int], wanted: list[int]) -> None:
+    known = [landed(number, step, first_step=first_step) for number, step in enumerate(found, start=1)]
+    chosen = select_checkpoints(known, config(select="frequency", order="oldest", evaluator={"freq_steps": 3}), now=NOW)
+    assert steps(chosen) == wanted
+
+
+def test_an_epoch_ends_with_its_last_checkpoint_where_names_tell_the_epoch() -> None:
+    known = [landed(n + 1, n, epoch=n // 5, first_step=0) for n in range(15)]
+    by_epoch = config(select="frequency", order="oldest", evaluator={"freq_epochs": 1})
+    assert steps(select_checkpoints(known, by_epoch, now=NOW)) == [4, 9], "the third epoch may not have ended"
+    next_epoch = [*known, landed(16, 15, epoch=3, first_step=0)]
+    assert steps(select_checkpoints(next_epoch, by_epoch, now=NOW)) == [4, 9, 14]
+
+
+def test_an_epoch_is_finished_where_the_state_counts_finished_ones() -> None:
+    known = [landed(n, 50 * n, epoch=n // 2) for n in range(1, 7)]
+    by_epoch = config(select="frequency", order="oldest", evaluator={"freq_epochs": 2})
+    assert steps(select_checkpoints(known, by_epoch, now=NOW)) == [200]
+
+
+def test_seconds_count_from_the_last_that_was_due() -> None:
+    known = [landed(n, n, minute=minute) for n, minute in enumerate((1, 3, 6.5, 7, 12, 13), start=1)]
+    by_time = config(select="frequency", order="oldest", evaluator={"freq_secs": 300})
+    assert steps(select_checkpoints(known, by_time, now=NOW)) == [3, 5]
+
+
+def test_the_final_one_is_wanted_once_nothing_follows() -> None:
+    known = [landed(n, n) for n in range(1, 6)]
+    final = config(every=100, final_after_s=3600)
+    assert select_checkpoints(known, final, now=known[-1].landed_at + timedelta(minutes=59)) == []
+    assert steps(select_checkpoints(known, final, now=known[-1].landed_at + timedelta(minutes=60))) == [5]
+
+
+def test_what_vanished_is_not_wanted() -> None:
+    known = [landed(1, 1), landed(2, 2).model_copy(update={"is_vanished": True})]
+    assert steps(select_checkpoints(known, config(), now=NOW)) == [1]
+
+
+positions = st.lists(
+    st.tuples(st.none() | st.integers(0, 300), st.none() | st.integers(0, 8), st.floats(0, 500)), max_size=25
+)
+settings = st.fixed_dictionaries(
+    {
+        "select": st.sampled_from(["all", "frequency"]),
+        "every": st.integers(1, 4),
+        "order": st.sampled_from(["newest", "oldest"]),
+    }
+)
+evaluators = st.fixed_dictionaries(
+    {
+        "freq_steps": st.none() | st.integers(1, 40),
+        "freq_secs": st.none() | st.integers(1, 9999),
+        "freq_epochs": st.none() | st.integers(1, 3),
+    }
+)
+
+
+@given(positions, settings, evaluators, st.randoms())
+def test_order_of_knowledge_does_not_matter_and_nothing_is_wanted_twice(
+    found: list[tuple[int | None, int | None, float]],
+    watch: dict[str, object],
+    evaluator: dict[str, object],
+    random: object,
+) -> None:
+    known = [landed(n, step, epoch=epoch, minute=minute + 1) for n, (step, epoch, minute) in enumerate(found, start=1)]
+    wanted = config(evaluator=evaluator, **watch)
+    chosen = select_checkpoints(known, wanted, now=NOW)
+    assert len({one.mark for one in chosen}) == len(chosen)
+    assert {one.mark for one in chosen} <= {one.mark for one in known}
+    shuffled = known[:]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert select_checkpoints(shuffled, wanted, now=NOW) == chosen
+    if watch["select"] == "all" and watch["every"] == 1:
+        assert len(chosen) == len(known)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(1, 4), st.integers(1, 30), st.integers(0, 1))
+def test_what_was_wanted_stays_wanted_when_training_goes_on(
+    gaps: list[int], every: int, frequency: int, first_step: int
+) -> None:
+    position, known = first_step, []
+    for number, gap in enumerate(gaps, start=1):
+        position += gap + 1
+        known.append(landed(number, position, epoch=position // 7, first_step=first_step))
+    wanted = config(
+        select="frequency", every=every, evaluator={"freq_steps": frequency, "freq_epochs": 1, "freq_secs": 120}
+    )
+    before: set[str] = set()
+    for length in range(len(known) + 1):
+        now_wanted = {one.mark for one in select_checkpoints(known[:length], wanted, now=NOW)}
+        if every == 1:
+            assert before <= now_wanted
+        before = now_wanted
