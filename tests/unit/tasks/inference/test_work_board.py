@@ -252,3 +252,25 @@ def test_a_cut_waits_for_the_additions_that_it_takes_account_of(tmp_path: Path) 
     queue.look()
     assert (queue.num_rows, queue.cut_number) == (3, 1)
     assert take_all(queue) == bench.work[2][:2]
+
+
+def test_a_worker_that_was_let_go_or_has_ended_is_given_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, 1, 1, 5)
+    bench.hear(0, 1, WorkerPhase.FINISHED)
+    assert not bench.board.hand_out(2, set())
+    bench.board.end(0)
+    bench.board.end(2)
+    bench.hear(1, 1, WorkerPhase.IDLE)
+    assert bench.has_been_dismissed(1)
+    bench.begin(2, bench.work[2])
+    assert not bench.board.hand_out(2, set())
+
+
+def test_nobody_waits_for_what_a_replica_that_is_over_would_have_left(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, 1, 9)
+    bench.hear(1, 1)
+    bench.hear(0, 1)
+    assert bench.cut_at(1) == 5
+    bench.board.end(1)
+    bench.hear(0, 1, WorkerPhase.IDLE)
+    assert bench.has_been_dismissed(0)

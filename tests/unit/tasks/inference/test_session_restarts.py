@@ -1,0 +1,133 @@
+"""A session whose replicas are started again: what their next worker gets, and what the run's state says of it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from infra.batch_sizes import BatchSizeMemory, RunKind
+from infra.launchers.base import Placement
+from infra.provenance import collect_provenance
+from schemas.config import EvaluationConfig
+from schemas.identity import SampleKey
+from schemas.inference import SetAsideItem, WorkerSpec
+from schemas.tables import PROMPT_SCHEMA
+from tasks.inference.journal import JournalWriter
+from tasks.inference.planning import sample_keys
+from tasks.inference.recovery import NextLaunch
+from tasks.inference.session import ReplicaSettings, RunSession, open_session
+from tests.unit.tasks.inference.test_journal import record
+from tests.unit.tasks.inference.test_planning import plan_of
+
+KIND = RunKind(architecture="", num_parameters=None, engine="vllm", device="cpu", gpus_per_replica=0, token_budget=1024)
+PROVENANCE = collect_provenance()
+
+
+def start(fileroot: Path, *, num_replicas: int = 1, num_items: int = 6, batch_size: int = 8) -> RunSession:
+    config = EvaluationConfig.model_validate(
+        {
+            "actor": {"path": "model"},
+            "cluster": {"fileroot": str(fileroot)},
+            "valid_dataset": {"path": "questions.jsonl"},
+        }
+    )
+    settings = ReplicaSettings(
+        model_path=fileroot,
+        batch_size=batch_size,
+        engine_python=Path("python"),
+        device="cpu",
+        placements=(Placement(num_gpus=0, num_cpus=1),) * num_replicas,
+        memory=BatchSizeMemory(fileroot, KIND, configured=batch_size, grow_after=3),
+    )
+    prompts: pa.Table = PROMPT_SCHEMA.empty_table()
+    session = open_session(config, plan_of(num_items, 2), prompts, global_step=None, now=datetime.now(UTC))
+    session.start_attempt(config, settings, PROVENANCE)
+    return session
+
+
+def finish(spec: WorkerSpec, keys: list[SampleKey]) -> None:
+    writer = JournalWriter(spec.output_dir)
+    for key in keys:
+        writer.append(record(1).model_copy(update={"item_id": key.item_id, "repeat": key.repeat}))
+    writer.close()
+
+
+def work_of(spec: WorkerSpec) -> list[SampleKey]:
+    return sample_keys(pq.read_table(spec.work_path))
+
+
+def again(session: RunSession, launch: NextLaunch, replica: int = 0) -> WorkerSpec:
+    spec = session.start_again(replica, launch)
+    assert spec is not None
+    return spec
+
+
+def test_the_next_worker_gets_what_is_left_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    with start(tmp_path) as session:
+        (first,) = session.specs
+        work = work_of(first)
+        finish(first, work[:5])
+        second = again(session, NextLaunch(batch_size=4, reason="died", shrank=True))
+        assert work_of(second) == work[5:]
+        assert (second.attempt, second.engine.batch_size, second.num_alone) == (2, 4, 0)
+        assert second.output_dir != first.output_dir
+        finish(second, work[5:7])
+        assert work_of(again(session, NextLaunch(batch_size=4, reason="died"))) == work[7:]
+
+
+def test_suspects_come_first_and_what_is_set_aside_before_them(tmp_path: Path) -> None:
+    with start(tmp_path) as session:
+        work = work_of(session.specs[0])
+        finish(session.specs[0], work[:1])
+        launch = NextLaunch(
+            batch_size=8,
+            reason="died",
+            alone=(work[7], work[0], work[3]),
+            set_aside=(SetAsideItem(item_id=work[2].item_id, reason="set aside"),),
+        )
+        spec = again(session, launch)
+        assert work_of(spec) == [*work[2:4], work[7], work[1], *work[4:7], *work[8:]]
+        assert spec.num_alone == 3
+
+
+def test_a_replica_with_nothing_left_is_not_started_again(tmp_path: Path) -> None:
+    with start(tmp_path) as session:
+        finish(session.specs[0], work_of(session.specs[0]))
+        assert session.start_again(0, NextLaunch(batch_size=8, reason="died")) is None
+        assert session.attempt == 1
+
+
+def test_the_state_tells_of_each_start_and_the_smallest_batch_is_remembered(tmp_path: Path) -> None:
+    with start(tmp_path, num_replicas=2) as session:
+        again(session, NextLaunch(batch_size=2, reason="no memory", shrank=True))
+        again(session, NextLaunch(batch_size=4, reason="no memory", shrank=True), replica=1)
+        again(session, NextLaunch(batch_size=4, reason="hung"), replica=1)
+        attempts = session.run.read_state().attempts
+        assert [(each.number, each.replica, each.batch_size, each.reason) for each in attempts] == [
+            (1, None, 8, ""),
+            (2, 0, 2, "no memory"),
+            (3, 1, 4, "no memory"),
+            (4, 1, 4, "hung"),
+        ]
+        assert session.state.last_launch.num_replicas == 2
+        assert session.state.differences == (
+            "replica 0 was started again at batch size 2",
+            "replica 1 was started again at batch size 4",
+        )
+        session.record_results(())
+        assert BatchSizeMemory(tmp_path, KIND, configured=8, grow_after=3).starting_size() == 2
+
+
+def test_a_resumed_run_is_compared_with_the_last_start_of_all_replicas(tmp_path: Path) -> None:
+    with start(tmp_path, num_replicas=2) as session:
+        again(session, NextLaunch(batch_size=8, reason="hung"))
+    with start(tmp_path, num_replicas=2) as resumed:
+        assert resumed.run.run_id == session.run.run_id
+        assert (resumed.attempt, [spec.attempt for spec in resumed.specs]) == (3, [3, 3])
+        assert resumed.state.differences == ("replica 0 was started again at batch size 8",)
+
+
+def test_work_moves_only_where_there_are_others(tmp_path: Path) -> None:
+    with start(tmp_path / "one") as alone, start(tmp_path / "two", num_replicas=2) as two:
+        assert [spec.awaits_more for spec in (*alone.specs, *two.specs)] == [False, True, True]
