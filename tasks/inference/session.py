@@ -183,6 +183,8 @@ class RunSession:
             )
             self._update(attempts=(*self._state.attempts, attempt))
             self.add_difference(f"replica {replica} was started again at batch size {launch.batch_size}")
+            for item in launch.set_aside:
+                self.add_difference(f"item {item.item_id} is {item.reason}")
             if launch.shrank and self.settings is not None and self.settings.memory is not None:
                 self._has_shrunk = True
                 self.settings.memory.shrank(launch.batch_size)

@@ -74,7 +74,7 @@ def plan_run(
     memory = _batch_size_memory(config, checkpoint, plan, device=device, provenance=provenance)
     settings = ReplicaSettings(
         model_path=checkpoint.folder,
-        batch_size=memory.starting_size() if config.oom.shrink else memory.configured,
+        batch_size=_starting_size(memory) if config.oom.shrink else memory.configured,
         engine_python=engine_python,
         device=device,
         placements=placements,
@@ -191,6 +191,13 @@ def _batch_size_memory(
         configured=configured or default_batch_size(config.engine_name, on_gpu=device == "cuda"),
         grow_after=config.oom.grow_after,
     )
+
+
+def _starting_size(memory: BatchSizeMemory) -> int:
+    size = memory.starting_size()
+    if size < memory.configured:
+        logger.info("batch size %d at first: earlier runs like it ran out of memory above (oom.grow_after)", size)
+    return size
 
 
 def merge_run(session: RunSession) -> MergeCertificate:
