@@ -1,10 +1,11 @@
 # Everything runs from the root of the checkout; `make` alone lists what there is.
-# Settings: PYTHON=python3.12   MILEPOST_ENGINE=cpu|cuda   PIP_FIND_LINKS=folder-with-wheels
+# Settings: PYTHON=python3.12   MILEPOST_ENGINE=cpu|cuda   PIP_FIND_LINKS=folder-with-wheels   TESTS=tests/integration
 
 ifndef PYTHON
 PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 endif
+TESTS = tests
 SETUP = $(or $(PYTHON),$(error Python 3.11 or newer is needed: apt-get install python3)) scripts/set_up.py
 IN_ENV = PATH="$(CURDIR)/.venv/bin:$$PATH" PYRIGHT_PYTHON_IGNORE_WARNINGS=1
 
@@ -31,7 +32,7 @@ format:  ## let ruff format the code and repair what it can
 
 test:  ## all tests, with real engines and services
 	@$(SETUP) --keep-going dev engine checkpoint slurm browser
-	@$(IN_ENV) pytest tests
+	@$(IN_ENV) pytest $(TESTS)
 
 requirements:  ## renew requirements/*.txt from requirements/*.in
 	@$(SETUP) tools
