@@ -21,6 +21,7 @@ import pyarrow.dataset
 import pytest
 
 from schemas.states import RunStatus
+from tasks.inference.worker_files import WAIT
 from tests.integration.engine_environment import CHECKPOINT, require_engine
 from tests.integration.evaluation_commands import (
     CONFIG,
@@ -251,6 +252,7 @@ def test_the_work_of_a_killed_worker_is_taken_up_by_another(evaluate: Evaluate, 
     command = evaluate("transformers:d1", LONG, size=6)
     command.wait_for(lambda: num_finished(fileroot) >= 2)
     (worker,) = command.children("tasks.inference.worker")
+    assert WAIT in worker.cmdline(), "it was started anew, though it could have imported its engine meanwhile"
     worker.kill()
     summary = command.summary()
     assert "SIGKILL" in command.messages
