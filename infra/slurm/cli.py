@@ -5,6 +5,7 @@ Their JSON is not used: in 22.05 it names FAILED jobs a success and gives raw wa
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -174,6 +175,11 @@ def _run(command: Sequence[str], env: Mapping[str, str], *, stdin: str = "") -> 
         TransientError: Slurm did not answer.
         SetupError: it is not installed, or SLURM_CONF names no file.
     """
+    if shutil.which(command[0], path=env.get("PATH")) is None:
+        raise SetupError(
+            f"{command[0]} is not installed here: run on a login node of the cluster, or try the Slurm path with "
+            "`milepost devcluster up`; scheduler.type=local needs no Slurm"
+        )
     conf = env.get("SLURM_CONF")
     if conf is not None and not Path(conf).is_file():  # commands would look for it for a minute
         raise SetupError(
@@ -185,11 +191,6 @@ def _run(command: Sequence[str], env: Mapping[str, str], *, stdin: str = "") -> 
             command, env=env, input=stdin, capture_output=True, text=True, errors="replace",
             timeout=_TIMEOUT_S, check=False,
         )  # fmt: skip
-    except FileNotFoundError as exc:
-        raise SetupError(
-            f"{command[0]} is not installed here: run on a login node of the cluster, or try the Slurm path with "
-            "`milepost devcluster up`; scheduler.type=local needs no Slurm"
-        ) from exc
     except subprocess.TimeoutExpired as exc:
         raise TransientError(f"{command[0]} did not answer within {_TIMEOUT_S:g} s") from exc
     if result.returncode == 0:

@@ -12,8 +12,8 @@ from infra.handover import Handover
 from infra.launchers.base import Placement
 from infra.launchers.placement import Device, plan_placement
 from infra.provenance import engine_versions
-from infra.slurm.cli import CliClient
 from infra.slurm.cluster import plan_slurm_placement
+from infra.slurm.selection import select_client
 from schemas.config import EvaluationConfig
 from schemas.errors import SetupError
 
@@ -75,8 +75,9 @@ def _lay_out(config: EvaluationConfig) -> ReplicaLayout:
         # the GPUs are on other machines: what is installed decides, not what is seen here
         device: Device = "cpu" if config.engine_name == "stand_in" or is_cpu_build(packages) else "cuda"
         placements = plan_slurm_placement(
-            CliClient(),
+            select_client(config.scheduler.slurm.client).client,
             config.scheduler.slurm,
+            config.cluster,
             num_replicas=backend.data_parallel,
             gpus_per_replica=backend.gpus_per_replica,
             needs_gpus=device == "cuda",

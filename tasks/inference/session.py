@@ -26,7 +26,7 @@ from infra.launchers.slurm import SlurmLauncher
 from infra.provenance import describe_differences
 from infra.run_directory import RunDirectory, create_run, find_resumable
 from infra.run_ownership import RunOwnership
-from infra.slurm.cli import CliClient
+from infra.slurm.selection import select_client
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
 from schemas.consistency import WorkerName
 from schemas.errors import MilepostError, StoreError, WorkerError
@@ -364,7 +364,12 @@ class RunSession:
             raise WorkerError("the session has no attempt; start one first")
         config, settings = self.config, self.settings
         folder = self.run.replica_dir(self.attempt, replica)
-        folder.mkdir(parents=True)
+        try:
+            folder.mkdir(parents=True)
+        except OSError as exc:
+            raise StoreError(
+                f"{folder} cannot be made ({exc.strerror}): free space there and run the command again"
+            ) from exc
         write_table_atomically(folder / "work.parquet", rows)
         self._folders[replica].append(folder)
         self.board.begin(replica, folder, rows, num_kept=len(launch.alone))
@@ -444,6 +449,9 @@ def make_launcher(config: EvaluationConfig, run: RunDirectory) -> Launcher:
     """Return what starts the replicas of a run, as `scheduler.type` says."""
     if config.scheduler.type == "slurm":
         return SlurmLauncher(
-            CliClient(), config.scheduler.slurm, run_key=str(run.path.resolve()), folder=run.slurm_path
+            select_client(config.scheduler.slurm.client).client,
+            config.scheduler.slurm,
+            run_key=str(run.path.resolve()),
+            folder=run.slurm_path,
         )
     return LocalLauncher()

@@ -207,7 +207,8 @@ class WorkBoard:
 
     @staticmethod
     def _ask_queued(others: list[_Share]) -> None:
-        """Have one of the replicas in the queue give up, unless one of them does."""
+        """Have as many replicas in the queue give up, the last ones first, as there are with nothing to do."""
+        num_idle = 1 + sum(other.is_hungry and other.phase is WorkerPhase.IDLE for other in others)
         queued = [other for other in others if other.may_yield]
-        if queued and not any(other.must_yield for other in queued):
-            queued[-1].must_yield = True
+        for other in queued[max(0, len(queued) - num_idle) :]:
+            other.must_yield = True

@@ -106,6 +106,8 @@ class ReplicaRun:
     def generate(self, *, faulty: int | None = None, fault: Fault | None = None, ready: Path | None = None) -> None:
         """Run the replicas and grade; `ready`: an attempt whose healthy replicas are taken over, as they are."""
         session = self.session
+        # one after the other, so each keeps its own work
+        session.specs = tuple(spec.model_copy(update={"awaits_more": False}) for spec in session.specs)
         if fault is not None:
             session.specs = tuple(fault(spec) if spec.replica == faulty else spec for spec in session.specs)
         planned = session.specs

@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def _engine() -> None:
     require_engine()
 
 
-def ask(api: str, path: str, query: dict[str, object]) -> list[dict[str, Any]]:
+def ask(api: str, path: str, query: Mapping[str, object]) -> list[dict[str, Any]]:
     request = urllib.request.Request(
         f"{api}/{path}", json.dumps(query).encode(), {"Content-Type": "application/json"}, method="POST"
     )

@@ -71,6 +71,13 @@ def test_a_slurm_conf_that_is_gone_is_named_at_once(
     assert "gone.conf" in check.detail
 
 
+def test_commands_that_are_absent_are_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "gone.conf"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match=r"sinfo is not installed.*devcluster"):
+        CliClient().nodes()
+
+
 def test_a_machine_without_slurm_lacks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     check = check_slurm(select_client("auto"))
