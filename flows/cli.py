@@ -87,7 +87,7 @@ def evaluate(
         bool, typer.Option("--print-config", help="Show the resolved configuration with the origin of each value")
     ] = False,
     fail_on: Annotated[
-        str, typer.Option(metavar="GATES", help="End with exit code 3 on any of: drift,inconsistency")
+        str, typer.Option(metavar="GATES", help="End with exit code 3 on any of: drift,inconsistency,regression")
     ] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -21,10 +21,12 @@ from schemas.errors import MilepostError, UserInputError
 from schemas.inference import WorkerResult
 from schemas.summary import RunSummary
 from schemas.validation_set import ValidationSet
+from tasks.alerts.task import announce_failure
 from tasks.checkpoint.resolution import ResolvedCheckpoint
 from tasks.checkpoint.task import resolve_checkpoint_task
 from tasks.consistency.stage import settle_disagreement
 from tasks.consistency.task import check_consistency_task
+from tasks.degeneration.task import check_degeneration_task
 from tasks.drift.profiles import Rows, name_rows
 from tasks.drift.task import check_drift_task, compare_outputs_task
 from tasks.grading.task import grade_task
@@ -32,6 +34,7 @@ from tasks.inference.session import RunSession
 from tasks.inference.task import merge_samples_task, plan_run_task, run_inference_task
 from tasks.metrics.task import aggregate_metrics_task
 from tasks.refresh.task import read_pool_task, refresh_validation_set_task
+from tasks.regression.task import check_regression_task
 from tasks.report.page import Guards
 from tasks.report.task import publish_task
 from tasks.validation_set.task import load_validation_set_task
@@ -56,16 +59,27 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
     check_launchable(config)
     open_store(config.cluster.fileroot).check_writable()
     checkpoint = resolve_checkpoint_task(config)
+    run_id = ""
     try:
         validation_set, drift = _guarded_validation_set(config, checkpoint)
         with plan_run_task(config, checkpoint, _quoted(validation_set), now=datetime.now(UTC)) as session, _launched():
+            run_id = session.run.run_id
             consistency = _generate_consistently(config, session)
             verify_pin(checkpoint.pin)
             certificate = merge_samples_task(session)
             aggregate_metrics_task(session.run, config.metrics)
             outputs = compare_outputs_task(config, session) if config.drift.enabled else None
-            guards = Guards(drift=drift, outputs=outputs, consistency=consistency)
+            guards = Guards(
+                drift=drift,
+                outputs=outputs,
+                consistency=consistency,
+                regression=check_regression_task(config, session) if config.alerts.regression.enabled else None,
+                degeneration=check_degeneration_task(config, session) if config.alerts.degeneration.enabled else None,
+            )
             return publish_task(config, session, certificate, guards)
+    except MilepostError as exc:
+        announce_failure(exc, config, run_id, checkpoint.report.global_step)
+        raise
     finally:
         release_pin(checkpoint.pin)
 

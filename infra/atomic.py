@@ -103,8 +103,24 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
             raise
         sync_folder(path.parent)
     except OSError as exc:
-        advice = _ADVICE.get(exc.errno or 0, "check the disk or point cluster.fileroot elsewhere")
-        raise StoreError(f"cannot write {path} ({exc.strerror or exc}): {advice}") from exc
+        raise _refusal(path, exc) from exc
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; nothing where it exists.
+
+    Raises:
+        StoreError: as `write_bytes_atomically`.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise _refusal(path, exc) from exc
+
+
+def _refusal(path: Path, exc: OSError) -> StoreError:
+    advice = _ADVICE.get(exc.errno or 0, "check the disk or point cluster.fileroot elsewhere")
+    return StoreError(f"cannot write {path} ({exc.strerror or exc}): {advice}")
 
 
 @contextmanager

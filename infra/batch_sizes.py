@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import Field, ValidationError
 
-from infra.atomic import write_text_atomically
+from infra.atomic import make_folder, write_text_atomically
 from schemas.base import Model
 from schemas.errors import StoreError
 
@@ -110,8 +110,5 @@ class BatchSizeMemory:
             raise StoreError(f"{self._path} cannot be removed ({exc.strerror}): make its folder writable") from exc
 
     def _write(self, size: WorkingSize) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as exc:
-            raise StoreError(f"{self._path.parent} cannot be made ({exc.strerror}): free space there") from exc
+        make_folder(self._path.parent)
         write_text_atomically(self._path, size.model_dump_json(indent=2) + "\n")

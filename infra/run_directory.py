@@ -2,7 +2,7 @@
 
 {fileroot}/runs/{run_id}/
     run.json  plan.json  config.yaml  prompts.parquet  grades.parquet  samples.parquet  metrics.parquet
-    shards.parquet  consistency.parquet  report.html
+    shards.parquet  consistency.parquet  regression.json  degeneration.json  report.html
     attempts/0001/replica-000/   spec.json, work.parquet, segments/, heartbeat.json, result.json
     logs/attempt-0001-replica-000.log
     owners/                      who may change it (infra/run_ownership.py)
@@ -77,6 +77,16 @@ class RunDirectory:
     def consistency_path(self) -> Path:
         """Whether the replicas agree, CONSISTENCY."""
         return self.path / "consistency.parquet"
+
+    @property
+    def regression_path(self) -> Path:
+        """How it compares with earlier runs, a RegressionReport."""
+        return self.path / "regression.json"
+
+    @property
+    def degeneration_path(self) -> Path:
+        """Whether its completions are those of a working model, a DegenerationReport."""
+        return self.path / "degeneration.json"
 
     @property
     def page_path(self) -> Path:

@@ -2,8 +2,9 @@
 
 from typing import Final, Literal, get_args
 
-Gate = Literal["drift", "inconsistency"]
-"""drift: the dataset drifted or breaks its contract; inconsistency: the replicas disagree."""
+Gate = Literal["drift", "inconsistency", "regression"]
+"""drift: the dataset drifted or breaks its contract; inconsistency: the replicas disagree;
+regression: the model is worse than an earlier checkpoint."""
 
 GATES: Final[tuple[Gate, ...]] = get_args(Gate)
 GATE_FAILED: Final = 3

@@ -62,6 +62,10 @@ class RunSummary(RunIdentity):
     """Whether the dataset drifted or breaks its contract; None when that was not checked."""
     consistency: ConsistencyVerdict | None = None
     """Whether the replicas agree; None when they were not compared."""
+    has_regressed: bool | None = None
+    """Whether it is worse than an earlier checkpoint; None when there was none to compare with."""
+    is_degenerate: bool | None = None
+    """Whether its completions are not those of a working model; None when that was not checked."""
 
     @property
     def alarms(self) -> tuple[Gate, ...]:
@@ -69,5 +73,6 @@ class RunSummary(RunIdentity):
         found: dict[Gate, bool] = {
             "drift": self.has_drifted is True,
             "inconsistency": self.consistency == "disagree",
+            "regression": self.has_regressed is True,
         }
         return tuple(gate for gate, is_raised in found.items() if is_raised)

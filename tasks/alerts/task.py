@@ -7,8 +7,11 @@ from typing import Final
 from prefect.events import emit_event
 from prefect.runtime import flow_run
 
+from infra.run_directory import RunDirectory
 from schemas.config import EvaluationConfig
-from schemas.events import CheckpointLanded, EvaluationCompleted, Event
+from schemas.errors import MilepostError
+from schemas.events import CheckpointLanded, EvaluationCompleted, EvaluationFailed, Event
+from schemas.summary import RunSummary
 from tasks.alerts.ledger import alert_folder, enter_event
 from tasks.alerts.message import compose
 
@@ -46,3 +49,36 @@ def announce(event: Event, config: EvaluationConfig) -> None:
         },
         payload=event.model_dump(mode="json") | compose(event, config, run_page=run_page)._asdict(),
     )
+
+
+def announce_completion(summary: RunSummary, config: EvaluationConfig) -> None:
+    """Say that a run is published."""
+    found = next((m for m in summary.metrics if m.metric == "accuracy" and m.subset == "all"), None)
+    value, stderr = (found.value, found.stderr) if found else (None, None)
+    shown = "undefined" if value is None else f"{value:.3f}" + ("" if stderr is None else f" ± {stderr:.3f}")
+    event = EvaluationCompleted(
+        checkpoint=summary.checkpoint,
+        global_step=summary.global_step,
+        dataset=summary.dataset,
+        message=f"accuracy {shown} over {summary.num_scored} samples, {summary.num_failed} without a verdict",
+        link=str(RunDirectory(path=summary.run_dir).page_path),
+        run_id=summary.run_id,
+        accuracy=value,
+        stderr=stderr,
+        num_scored=summary.num_scored,
+        num_failed=summary.num_failed,
+    )
+    announce(event, config)
+
+
+def announce_failure(error: MilepostError, config: EvaluationConfig, run_id: str, global_step: int | None) -> None:
+    """Say that an evaluation ended without metrics; `run_id` is empty where there was no run yet."""
+    event = EvaluationFailed(
+        checkpoint=config.actor.path,
+        global_step=global_step,
+        dataset=config.valid_dataset.name or config.valid_dataset.path,
+        message=str(error),
+        run_id=run_id,
+        error=type(error).__name__,
+    )
+    announce(event, config)

@@ -7,21 +7,19 @@ into run.json, and the same command takes the run up again unless it was publish
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import NamedTuple, Self
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 
-from infra.atomic import write_table_atomically, write_text_atomically
-from infra.batch_sizes import BatchSizeMemory
-from infra.launchers.base import Launcher, Placement
+from infra.atomic import make_folder, write_table_atomically, write_text_atomically
+from infra.launchers.base import Launcher
 from infra.launchers.local import LocalLauncher
-from infra.launchers.placement import Device, engine_threads
 from infra.launchers.slurm import SlurmLauncher
 from infra.provenance import describe_differences
 from infra.run_directory import RunDirectory, create_run, find_resumable
@@ -31,38 +29,17 @@ from schemas.config import EvaluationConfig, config_digest, config_to_yaml
 from schemas.consistency import WorkerName
 from schemas.errors import MilepostError, StoreError, WorkerError
 from schemas.identity import SampleKey
-from schemas.inference import EngineSpec, Plan, WorkerResult, WorkerSpec
+from schemas.inference import Plan, WorkerResult, WorkerSpec
 from schemas.provenance import Provenance
 from schemas.run import Attempt, RunIdentity, RunState
-from schemas.stand_in import StandInSpec
 from schemas.states import RunStatus
 from tasks.inference.journal import finished_samples
 from tasks.inference.planning import divide_work, work_table
 from tasks.inference.recovery import NextLaunch
+from tasks.inference.replica_spec import ReplicaSettings, replica_spec
 from tasks.inference.work_board import WorkBoard
 
 logger = logging.getLogger(__name__)
-
-
-class ReplicaSettings(NamedTuple):
-    """How the replicas of an attempt are laid out."""
-
-    model_path: Path
-    """The pinned checkpoint."""
-    batch_size: int
-    """Most sequences at once, of each replica."""
-    engine_python: Path
-    """Interpreter of the engine environment."""
-    device: Device
-    """What the engine computes on."""
-    placements: tuple[Placement, ...]
-    """Devices and cores, one per replica."""
-    canaries: tuple[str, ...] = ()
-    """Items that each of them answers first."""
-    lengths: Mapping[str, float] = MappingProxyType({})
-    """Item to the tokens that its completions are expected to have; empty where nothing is known."""
-    memory: BatchSizeMemory | None = None
-    """Where a batch size that had to shrink is remembered."""
 
 
 class RunSession:
@@ -355,57 +332,21 @@ class RunSession:
         self._state = self._state.model_copy(update=changes)
         self.run.write_state(self._state)
 
-    def _stand_in(self, config: EvaluationConfig) -> StandInSpec | None:
-        settings = config.engine.stand_in
-        return settings and StandInSpec(**settings.model_dump(), answers_path=self.run.prompts_path)
-
     def _prepare_replica(self, replica: int, rows: pa.Table, launch: NextLaunch) -> WorkerSpec:
         if self.settings is None:
             raise WorkerError("the session has no attempt; start one first")
         config, settings = self.config, self.settings
         folder = self.run.replica_dir(self.attempt, replica)
-        try:
-            folder.mkdir(parents=True)
-        except OSError as exc:
-            raise StoreError(
-                f"{folder} cannot be made ({exc.strerror}): free space there and run the command again"
-            ) from exc
+        make_folder(folder)
         write_table_atomically(folder / "work.parquet", rows)
         self._folders[replica].append(folder)
         self.board.begin(replica, folder, rows, num_kept=len(launch.alone))
-        backend = config.backend
-        placement = settings.placements[replica]
-        return WorkerSpec(
-            run_id=self.run.run_id,
-            replica=replica,
-            attempt=self.attempt,
-            engine=EngineSpec(
-                engine=self.plan.engine,
-                model_path=settings.model_path,
-                dtype=self.plan.dtype,
-                max_model_len=self.plan.max_model_len,
-                batch_size=launch.batch_size,
-                tensor_parallel=backend.tensor_parallel,
-                pipeline_parallel=backend.pipeline_parallel,
-                memory_ratio=config.memory_ratio,
-                trust_remote_code=config.engine.trust_remote_code,
-                seed=config.seed,
-                strict=self.plan.strict,
-                stand_in=self._stand_in(config),
-            ),
-            sampling=self.plan.sampling,
-            seed=self.plan.seed,
-            prompts_path=self.run.prompts_path,
-            work_path=folder / "work.parquet",
-            num_alone=len(launch.alone),
-            set_aside=launch.set_aside,
-            awaits_more=len(self._folders) > 1,
-            canaries=settings.canaries,
-            canary_tokens=config.consistency.canary_tokens,
-            output_dir=folder,
-            num_threads=engine_threads(placement, settings.device),
-            owner_beat_path=None if self.launcher.ends_with_controller else self._ownership.beat_path,
-            keeps_completion_ids=config.reward_function is not None,
+        name = WorkerName(replica=replica, attempt=self.attempt)
+        return replica_spec(self.run, self.plan, config, settings, name, launch).model_copy(
+            update={
+                "awaits_more": len(self._folders) > 1,
+                "owner_beat_path": None if self.launcher.ends_with_controller else self._ownership.beat_path,
+            }
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from infra.atomic import make_folder
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.waiting import waiting_processes
@@ -107,7 +108,7 @@ def launch_spec(spec: WorkerSpec, launcher: Launcher, launch: ReplicaLaunch) -> 
         StoreError: its folder cannot be written.
     """
     arguments = (str(write_spec(spec)), *(("--stop-on-stdin-eof",) if launcher.ends_with_controller else ()))
-    launch.log_path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(launch.log_path.parent)
     engine = EngineImport(engine=spec.engine.engine, num_threads=spec.num_threads, strict=spec.engine.strict)
     return LaunchSpec(
         key=f"{spec.run_id}/attempt-{spec.attempt}/replica-{spec.replica}",

@@ -9,9 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import tasks.degeneration.report
+import tasks.regression.report
 from infra.atomic import write_text_atomically
 from schemas.consistency import ConsistencyReport
+from schemas.degeneration import DegenerationReport
 from schemas.drift import DriftCheck, OutputDrift
+from schemas.regression import RegressionReport
 from schemas.summary import RunSummary
 from tasks.drift.plots import plot_feature
 from tasks.drift.report import describe_status, tabulate_features
@@ -30,6 +34,8 @@ class Guards:
     drift: DriftCheck | None = None
     outputs: OutputDrift | None = None
     consistency: ConsistencyReport | None = None
+    regression: RegressionReport | None = None
+    degeneration: DegenerationReport | None = None
 
 
 NO_GUARDS: Final = Guards()
@@ -58,6 +64,10 @@ def render_page(summary: RunSummary, guards: Guards, *, provenance: Sequence[tup
         outputs=guards.outputs,
         output_table=tabulate_features(guards.outputs.features if guards.outputs else ()),
         consistency=guards.consistency,
+        regression=guards.regression,
+        regression_table=tasks.regression.report.tabulate(guards.regression),
+        degeneration=guards.degeneration,
+        degeneration_table=tasks.degeneration.report.tabulate(guards.degeneration),
         provenance=provenance,
     )
 

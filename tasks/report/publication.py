@@ -83,6 +83,8 @@ def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ..
         differences=session.state.differences,
         has_drifted=guards.drift.alarmed if guards.drift else None,
         consistency=guards.consistency.verdict if guards.consistency else None,
+        has_regressed=guards.regression.has_regressed if guards.regression else None,
+        is_degenerate=bool(guards.degeneration.raised) if guards.degeneration else None,
     )
 
 

@@ -7,6 +7,7 @@ from prefect.cache_policies import NO_CACHE
 from infra.store import open_store
 from schemas.config import EvaluationConfig
 from schemas.summary import RunSummary
+from tasks.alerts.task import announce_completion
 from tasks.inference.merge import MergeCertificate
 from tasks.inference.session import RunSession
 from tasks.report.metrics_table import headline_metrics, tabulate_metrics
@@ -18,7 +19,7 @@ from tasks.report.run_summary import read_earlier_run, summarise_run
 def publish(
     config: EvaluationConfig, session: RunSession, certificate: MergeCertificate, guards: Guards = NO_GUARDS
 ) -> RunSummary:
-    """Publish the run and show what it found as artifacts."""
+    """Publish the run, show what it found as artifacts, and say that it is there."""
     summary = publish_run(config, session, certificate, guards)
     table = tabulate_metrics(headline_metrics(summary.metrics))
     create_table_artifact(
@@ -32,6 +33,7 @@ def publish(
         key="summary",
         description="What was found, against what, and where the files are",
     )
+    announce_completion(summary, config)
     return summary
 
 

@@ -16,7 +16,8 @@ from schemas.tables import PROMPT_SCHEMA
 from tasks.inference.journal import JournalWriter
 from tasks.inference.planning import sample_keys
 from tasks.inference.recovery import NextLaunch
-from tasks.inference.session import ReplicaSettings, RunSession, open_session
+from tasks.inference.replica_spec import ReplicaSettings
+from tasks.inference.session import RunSession, open_session
 from tests.unit.tasks.inference.test_journal import record
 from tests.unit.tasks.inference.test_planning import plan_of
 

@@ -1,0 +1,57 @@
+"""The published runs of the same training that a run can be compared with, in order of training.
+
+Owns which runs those are; compares nothing.
+"""
+
+from infra.run_directory import RunDirectory, runs_root
+from infra.store import Store
+from schemas.errors import StoreError
+from schemas.inference import Plan
+from schemas.run import RunIdentity
+from schemas.store import PublishedRun
+
+_ALIKE = ("experiment_name", "trial_name", "dataset", "dataset_version")
+
+
+def find_siblings(store: Store, identity: RunIdentity) -> list[PublishedRun]:
+    """Return the runs of other weights of the same experiment, trial and dataset version, the last of each weights.
+
+    They are in order of training step; where a step is unknown, in order of publication.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    by_weights: dict[str, PublishedRun] = {}
+    for run in store.runs():
+        is_alike = all(getattr(run, name) == getattr(identity, name) for name in _ALIKE)
+        if is_alike and run.weight_digest != identity.weight_digest:
+            by_weights.setdefault(run.weight_digest, run)
+    published = sorted(by_weights.values(), key=lambda run: run.finished_at)
+    has_steps = all(run.global_step is not None for run in published)
+    return sorted(published, key=lambda run: run.global_step or 0) if has_steps else published
+
+
+def select_earlier(siblings: list[PublishedRun], identity: RunIdentity) -> list[PublishedRun]:
+    """Return those of `siblings` that training had come to before; all of them where steps are unknown."""
+    step = identity.global_step
+    return [run for run in siblings if step is None or run.global_step is None or run.global_step < step]
+
+
+def is_sampled_alike(store: Store, run: PublishedRun, plan: Plan) -> bool:
+    """Whether a run sampled as `plan` does, so that what differs is the model; not so when its folder is gone.
+
+    Reads the run's plan.
+    """
+    try:
+        earlier = run_directory(store, run).read_plan()
+    except StoreError:
+        return False
+    return all(
+        getattr(earlier, name) == getattr(plan, name)
+        for name in ("sampling", "engine", "dtype", "n_samples", "tokenizer_digest", "chat_template_digest")
+    )
+
+
+def run_directory(store: Store, run: PublishedRun) -> RunDirectory:
+    """Return the folder of a published run, which may be gone."""
+    return RunDirectory(path=runs_root(store.root.parent) / run.run_id)

@@ -1,0 +1,54 @@
+"""Whether a checkpoint is worse than earlier ones of its training: what the check found."""
+
+from typing import Literal
+
+from schemas.base import Model
+
+
+class RegressionCheck(Model):
+    """The run against one earlier run; undefined numbers are None."""
+
+    against: Literal["previous", "best"]
+    """Which earlier checkpoint: the one before it in training, or the one with the highest accuracy."""
+    run_id: str
+    """The run of that checkpoint."""
+    checkpoint: str
+    """That checkpoint, as the user named it."""
+    global_step: int | None
+    """Its training step; None when unknown."""
+    value: float
+    """The metric now, over the items that both have."""
+    against_value: float
+    """The metric there, over the same items."""
+    difference: float
+    """Value now minus value there."""
+    ci_low: float | None
+    """Lower end of its 95% interval."""
+    ci_high: float | None
+    """Upper end of it."""
+    num_items: int
+    """Items that both have."""
+    p_value: float
+    """Chance of such a drop where there is none (one-sided)."""
+    level: float
+    """What that has to be below: this look's share of the false alarms that the whole training may have."""
+    is_regression: bool
+    """Whether the drop is significant and large enough to count."""
+
+
+class RegressionReport(Model):
+    """regression.json: a run against the earlier ones."""
+
+    metric: str
+    """What is compared: `accuracy`, or `avg@n` with n completions per item."""
+    minimum_effect: float
+    """Smallest drop that counts."""
+    num_looks: int
+    """Runs of other checkpoints so far, on the same problems, which share the false alarms."""
+    checks: tuple[RegressionCheck, ...]
+    """One for each earlier run it is compared with."""
+
+    @property
+    def has_regressed(self) -> bool:
+        """Whether it is worse than any of them."""
+        return any(check.is_regression for check in self.checks)

@@ -1,0 +1,1 @@
+"""Whether a model still answers as a working model does."""

@@ -1,0 +1,41 @@
+"""A check for degeneration in words: a table, and one sentence for an alert."""
+
+from typing import Final
+
+from infra.text_table import UNDEFINED, TextTable
+from schemas.degeneration import DegenerationReport, SignName
+
+_WORDS: Final[dict[SignName, str]] = {
+    "stopped_by_length": "cut at the longest length",
+    "without_answer": "without an answer",
+    "repeating": "repeating without end",
+}
+
+
+def tabulate(report: DegenerationReport | None) -> TextTable:
+    """Return one row per sign."""
+    header = ["completions", "share", "at least", "threshold", "verdict"]
+    rows = [
+        [
+            _WORDS[sign.name],
+            _share(sign.share),
+            _share(sign.ci_low),
+            _share(sign.threshold),
+            "degenerate" if sign.is_raised else UNDEFINED,
+        ]
+        for sign in (report.signs if report else ())
+    ]
+    return TextTable(header, rows)
+
+
+def describe(report: DegenerationReport) -> str:
+    """Return which signs are raised, and how far."""
+    return "; ".join(
+        f"{_share(sign.share)} of the completions are {_WORDS[sign.name]} (threshold {_share(sign.threshold)})"
+        for sign in report.signs
+        if sign.is_raised
+    )
+
+
+def _share(value: float | None) -> str:
+    return UNDEFINED if value is None else f"{value:.3f}"

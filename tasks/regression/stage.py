@@ -1,0 +1,142 @@
+"""check-regression: a run against the earlier checkpoints of its training.
+
+Owns which of them it is compared with and the file of the result; the decision is `rule`'s.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from infra.atomic import write_text_atomically
+from infra.earlier_runs import find_siblings, is_sampled_alike, run_directory, select_earlier
+from infra.run_directory import RunDirectory, runs_root
+from infra.store import Store, open_store
+from schemas.config import EvaluationConfig, load_config
+from schemas.errors import UserInputError
+from schemas.regression import RegressionCheck, RegressionReport
+from schemas.store import PublishedRun
+from tasks.inference.session import RunSession
+from tasks.metrics.comparison import compare
+from tasks.regression.rule import COMPARISON, drop_p_value, is_regression, spend, split_level
+
+_COLUMNS: Final = ("item_id", "prompt_hash", "gold", "dataset_version", "verdict", "score")
+
+
+def check_regression(config: EvaluationConfig, session: RunSession) -> RegressionReport | None:
+    """Return how the merged samples of a run compare with the previous and the best earlier checkpoint.
+
+    Earlier are runs of the same experiment, trial and dataset version, of other weights and of a lower training step
+    (where steps are unknown: published before), that sampled and graded with the same settings. None when there are
+    none. The result is also written to regression.json.
+
+    Raises:
+        StoreError: a run cannot be read, or the result not written.
+    """
+    store = open_store(config.cluster.fileroot)
+    siblings = find_siblings(store, session.identity)
+    earlier = select_earlier(siblings, session.identity)
+    compared = dict(_select_compared(store, earlier, config, session))
+    if not compared:
+        return None
+    settings = config.alerts.regression
+    levels = dict(
+        zip(("previous", "best"), split_level(spend(settings.alpha, len(siblings)), len(earlier)), strict=True)
+    )
+    samples = pq.read_table(session.run.samples_path, columns=list(_COLUMNS))
+    checks = [
+        _compare(store, run, samples, against=against, level=levels[against], minimum_effect=settings.minimum_effect)
+        for against, run in compared.items()
+    ]
+    report = RegressionReport(
+        metric="accuracy" if session.plan.n_samples == 1 else f"avg@{session.plan.n_samples}",
+        minimum_effect=settings.minimum_effect,
+        num_looks=len(siblings),
+        checks=tuple(check for check in checks if check is not None),
+    )
+    write_text_atomically(session.run.regression_path, report.model_dump_json(indent=1) + "\n")
+    return report
+
+
+def find_news(config: EvaluationConfig, report: RegressionReport) -> RegressionCheck | None:
+    """Return the regression to tell of; None where there is none, or it was told of with an earlier run.
+
+    A drop from the previous checkpoint is news. One from the best alone is only where the previous run, which comes
+    between the two, had not regressed itself: else a training that stays down would alarm at every checkpoint.
+    """
+    found = {check.against: check for check in report.checks if check.is_regression}
+    if "previous" in found or "best" not in found:
+        return found.get("previous")
+    previous = next(check for check in report.checks if check.against == "previous")
+    before = _read_report(RunDirectory(path=runs_root(Path(config.cluster.fileroot)) / previous.run_id))
+    return None if before is not None and before.has_regressed else found["best"]
+
+
+def _read_report(run: RunDirectory) -> RegressionReport | None:
+    try:
+        return RegressionReport.model_validate_json(run.regression_path.read_bytes())
+    except (OSError, ValidationError):
+        return None  # not checked, or by another version
+
+
+def _select_compared(
+    store: Store, earlier: list[PublishedRun], config: EvaluationConfig, session: RunSession
+) -> Iterator[tuple[Literal["previous", "best"], PublishedRun]]:
+    """Yield the previous run, and the best where it is another."""
+
+    def is_alike(run: PublishedRun) -> bool:
+        return is_sampled_alike(store, run, session.plan) and _is_graded_alike(store, run, config)
+
+    previous = next((run for run in reversed(earlier) if is_alike(run)), None)
+    if previous is None:
+        return
+    yield "previous", previous
+    # of equally good ones the first
+    scored = sorted((run for run in earlier if run.accuracy is not None), key=lambda run: -(run.accuracy or 0.0))
+    best = next((run for run in scored if run == previous or is_alike(run)), previous)
+    if best != previous:
+        yield "best", best
+
+
+def _is_graded_alike(store: Store, run: PublishedRun, config: EvaluationConfig) -> bool:
+    try:
+        before = load_config(run_directory(store, run).config_path)
+    except UserInputError:
+        return False  # its folder is gone, or of another version
+    return (before.reward_fn, before.grading.answer_sources) == (config.reward_fn, config.grading.answer_sources)
+
+
+def _compare(
+    store: Store,
+    run: PublishedRun,
+    samples: pa.Table,
+    *,
+    against: Literal["previous", "best"],
+    level: float,
+    minimum_effect: float,
+) -> RegressionCheck | None:
+    """Return the comparison with one run; None where the two have no scored item in common."""
+    baseline = store.table("samples", run_id=run.run_id).to_table(columns=list(_COLUMNS))
+    comparison = compare(baseline, samples, config=COMPARISON)
+    value, before, difference = comparison.candidate_mean, comparison.baseline_mean, comparison.difference
+    if value is None or before is None or difference is None or not comparison.paired or comparison.num_items < 2:
+        return None
+    p_value = drop_p_value(comparison)
+    return RegressionCheck(
+        against=against,
+        run_id=run.run_id,
+        checkpoint=run.checkpoint,
+        global_step=run.global_step,
+        value=value,
+        against_value=before,
+        difference=difference,
+        ci_low=comparison.ci_low,
+        ci_high=comparison.ci_high,
+        num_items=comparison.num_items,
+        p_value=p_value,
+        level=level,
+        is_regression=is_regression(difference, p_value, level=level, minimum_effect=minimum_effect),
+    )

@@ -1,0 +1,48 @@
+"""check-regression for Prefect."""
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+
+from schemas.config import EvaluationConfig
+from schemas.events import RegressionDetected
+from schemas.regression import RegressionReport
+from tasks.alerts.task import announce
+from tasks.inference.session import RunSession
+from tasks.regression.report import describe, describe_place, summarise
+from tasks.regression.stage import check_regression, find_news
+
+
+def check(config: EvaluationConfig, session: RunSession) -> RegressionReport | None:
+    """Compare a run with earlier checkpoints, show the result as an artifact, and announce a drop that is news."""
+    report = check_regression(config, session)
+    create_markdown_artifact(summarise(report), key="regression", description="Against earlier checkpoints")
+    news = None if report is None else find_news(config, report)
+    if report is not None and news is not None:
+        identity = session.identity
+        event = RegressionDetected(
+            checkpoint=identity.checkpoint,
+            global_step=identity.global_step,
+            dataset=identity.dataset,
+            message=describe(report, news),
+            since=describe_place(news),
+            link=str(session.run.page_path),
+            run_id=session.run.run_id,
+            metric=report.metric,
+            value=news.value,
+            against=news.against,
+            against_run_id=news.run_id,
+            against_checkpoint=news.checkpoint,
+            against_global_step=news.global_step,
+            against_value=news.against_value,
+            difference=news.difference,
+            ci_low=news.ci_low,
+            ci_high=news.ci_high,
+            p_value=news.p_value,
+            minimum_effect=report.minimum_effect,
+        )
+        announce(event, config)
+    return report
+
+
+check_regression_task = task(name="check-regression", cache_policy=NO_CACHE)(check)
