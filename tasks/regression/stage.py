@@ -52,7 +52,7 @@ def check_regression(config: EvaluationConfig, session: RunSession) -> Regressio
         for against, run in compared.items()
     ]
     report = RegressionReport(
-        metric="accuracy" if session.plan.n_samples == 1 else f"avg@{session.plan.n_samples}",
+        metric="mean score",
         minimum_effect=settings.minimum_effect,
         num_looks=len(siblings),
         checks=tuple(check for check in checks if check is not None),
