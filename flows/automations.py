@@ -211,8 +211,9 @@ def _upsert(client: SyncPrefectClient, wanted: AutomationCore) -> Registration:
     wanted = wanted.model_copy(update={"enabled": held.enabled})
     if _content(held) == _content(wanted):
         return Registration(kind="automation", name=wanted.name, id=str(held.id), change="unchanged")
-    # the client leaves out what was not set, such as a default, and the server asks for it
-    client.update_automation(held.id, AutomationCore.model_validate(wanted.model_dump(mode="json")))
+    # the client leaves out what was not set, such as a default, and the server asks for it; an owner it does not take
+    content = wanted.model_dump(mode="json", exclude={"owner_resource"})
+    client.update_automation(held.id, AutomationCore.model_validate(content))
     return Registration(kind="automation", name=wanted.name, id=str(held.id), change="updated")
 
 

@@ -50,6 +50,8 @@ TASKS = {
     "merge-samples",
     "compare-outputs",
     "aggregate-metrics",
+    "check-regression",
+    "check-degeneration",
     "publish",
 }
 Evaluate = Callable[..., Command]
