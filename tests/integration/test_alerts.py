@@ -243,6 +243,8 @@ def test_a_target_that_answers_500_harms_nobody_else(served: Served, sink: Sink,
     served.deploy(config, {"HOOK": f"http://{sink.place}/broken", "OTHER": f"json://{sink.place}/apprise"})
     announce(served, config, drift(current_version="v6"))
     wait_for(lambda: sink.bodies("/apprise") and sink.bodies("/broken"), "alert", timeout_s=ARRIVAL_S)
+    announce(served, config, drift(current_version="v10"))
+    wait_for(lambda: len(sink.bodies("/apprise")) == 2, "second alert", timeout_s=ARRIVAL_S)
 
 
 def test_a_target_that_is_taken_out_is_forgotten_with_its_secret(served: Served, sink: Sink, tmp_path: Path) -> None:
