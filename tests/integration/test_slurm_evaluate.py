@@ -165,10 +165,12 @@ def test_a_replica_that_is_lost_is_started_again_at_what_it_left(
     summary = command.summary()
     assert words in command.messages
     assert samples_of(summary).num_rows == summary.num_planned == NUM_SAMPLES
-    first, second = (keys(records_of(only_run(runner.fileroot), attempt)) for attempt in (1, 2))
-    assert first
-    assert second
-    assert len(first) + len(second) == NUM_SAMPLES
+    run = only_run(runner.fileroot)
+    # a node may have had two of the replicas
+    made = [len(keys(records_of(run, attempt))) for attempt in range(1, summary.num_attempts + 1)]
+    assert len(made) >= 2
+    assert all(made)
+    assert sum(made) == NUM_SAMPLES
     assert not runner.jobs("pending,running")
 
 
