@@ -161,7 +161,7 @@ def test_no_sample_is_lost_to_a_kill_of_the_worker_and_none_is_made_again(tmp_pa
     heartbeat = read_heartbeat(spec.output_dir)
     os.kill(pid, signal.SIGKILL)
     _, errors = controller.communicate(timeout=60)
-    assert b"WorkerError" in errors
+    assert b"WorkerLostError" in errors
     assert b"SIGKILL" in errors
     assert heartbeat is not None
     done = finished_samples([spec.output_dir])
