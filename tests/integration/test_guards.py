@@ -57,6 +57,8 @@ def break_replica_1(folder: Path) -> str:
     script.write_text(
         f"#!{sys.executable}\n"
         "import json, os, sys\n"
+        "if '--wait' in sys.argv:\n"
+        "    sys.exit('no worker starts ahead: its specification is to be found on the command line')\n"
         "for path in sys.argv[1:]:\n"
         "    if path.endswith('attempts/0001/replica-001/spec.json'):\n"
         "        spec = json.load(open(path))\n"
