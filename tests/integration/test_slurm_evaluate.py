@@ -223,7 +223,7 @@ def test_bad_input_is_refused_before_anything_is_submitted(runner: Runner) -> No
         (["scheduler.slurm.cpus_per_replica=99"], "99"),
     ):
         runner.start("vllm:d3", [*STAND_IN, *overrides]).failure(2, words)
-    assert runner.jobs() == before
+    assert set(runner.jobs()) <= set(before), "Slurm forgets jobs; none may be new"
 
 
 def test_a_cluster_that_is_down_is_said_before_anything_is_made(runner: Runner, tmp_path: Path) -> None:
