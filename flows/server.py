@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ import typer
 
 from flows.interruption import Interrupted, interruptible
 from flows.local_server import LocalServer, end_with_parent
+from infra.processes import end_processes
 from schemas.errors import MilepostError, SetupError
 
 _CHECK_S: Final = 0.5
@@ -110,19 +111,9 @@ def _end_with_children(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         worker = psutil.Process(process.pid)
         everything = [worker, *worker.children(recursive=True)]
-        _end(worker.children(), patience_s=_RUNS_END_S)
-        _end(everything, patience_s=_WORKER_END_S)
+        end_processes(worker.children(), grace_s=_RUNS_END_S)
+        end_processes(everything, grace_s=_WORKER_END_S)
     process.wait()
-
-
-def _end(processes: list[psutil.Process], *, patience_s: float) -> None:
-    for each in processes:
-        with suppress(psutil.NoSuchProcess):
-            each.terminate()
-    _, alive = psutil.wait_procs(processes, timeout=patience_s)
-    for each in alive:
-        with suppress(psutil.NoSuchProcess):
-            each.kill()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Names of processes that stay true: a number alone may belong to another process by now.
+"""Names of processes that stay true, as a number alone may belong to another process by now; and their end.
 
 Reads /proc, so Linux only.
 """
@@ -8,10 +8,15 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from schemas.processes import ProcessIdentity
+
+if TYPE_CHECKING:
+    import psutil
 
 _START_FIELD: Final = 19
 """Index of `starttime` among the fields after the command's name in /proc/PID/stat (proc(5), field 22)."""
@@ -19,6 +24,8 @@ _STATE_FIELD: Final = 0
 _PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that this process gets when the thread that started it ends."""
 _GONE: Final = frozenset("ZX")
+_KILLED_END_S: Final = 15.0
+"""Longest wait for a process that was killed; one that hangs in the kernel is left to it."""
 
 
 def identify_process(pid: int) -> ProcessIdentity | None:
@@ -48,6 +55,22 @@ def end_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(128 + signal.SIGKILL)
+
+
+def end_processes(processes: "Sequence[psutil.Process]", *, grace_s: float) -> None:
+    """Ask all of these to end, and kill those that have not after `grace_s` seconds; 0 kills at once."""
+    import psutil
+
+    deaf = list(processes)
+    if grace_s:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, deaf = psutil.wait_procs(processes, timeout=grace_s)
+    for process in deaf:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(deaf, timeout=_KILLED_END_S)
 
 
 def _stat_fields(pid: int) -> list[str] | None:

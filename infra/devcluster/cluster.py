@@ -16,7 +16,6 @@ from infra.atomic import write_text_atomically
 from infra.devcluster.configuration import ClusterPaths, node_names
 from infra.devcluster.daemons import (
     end_daemons,
-    end_processes,
     foreign_daemons,
     is_running,
     job_processes,
@@ -33,6 +32,7 @@ from infra.devcluster.preparation import (
 )
 from infra.devcluster.readiness import READY_STATES, Readiness
 from infra.launchers.environment import clean_environment
+from infra.processes import end_processes
 from schemas.devcluster import DevClusterDaemon, DevClusterSpec, DevClusterState, DevClusterStatus
 from schemas.errors import SetupError
 
@@ -138,7 +138,7 @@ class DevCluster:
             psutil.wait_procs(self._job_processes(), timeout=_JOBS_END_S)
         end_daemons(state.daemons)
         # what runs a job outlives its slurmd, and the job with it
-        end_processes(self._job_processes(), by_force=True)
+        end_processes(self._job_processes(), grace_s=0.0)
         remove_control_groups(node_names(state.spec))
         shutil.rmtree(self.paths.folder)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import psutil
 
-from infra.processes import identify_process, is_alive
+from infra.processes import end_processes, identify_process, is_alive
 from schemas.devcluster import DevClusterDaemon
 
 _GRACE_S: Final = 15.0
@@ -45,21 +45,8 @@ def is_running(daemon: DevClusterDaemon) -> bool:
 
 def end_daemons(daemons: Iterable[DevClusterDaemon], *, by_force: bool = False) -> None:
     """End these processes where they run."""
-    end_processes([psutil.Process(daemon.process.pid) for daemon in daemons if is_running(daemon)], by_force=by_force)
-
-
-def end_processes(processes: Sequence[psutil.Process], *, by_force: bool) -> None:
-    """Ask all of these to end, and kill those that do not; at once if `by_force`."""
-    deaf = list(processes)
-    if not by_force:
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.terminate()
-        _, deaf = psutil.wait_procs(processes, timeout=_GRACE_S)
-    for process in deaf:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(deaf, timeout=_GRACE_S)
+    processes = [psutil.Process(daemon.process.pid) for daemon in daemons if is_running(daemon)]
+    end_processes(processes, grace_s=0.0 if by_force else _GRACE_S)
 
 
 def job_processes(folder: Path, slurm_conf: Path) -> list[psutil.Process]:
