@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from infra.atomic import write_text_atomically
+from infra.atomic import make_folder, write_text_atomically
 from infra.launchers.base import JobStatus, LaunchSpec
 from infra.launchers.environment import clean_environment
 from infra.slurm.cli import cluster_environment
@@ -119,7 +119,7 @@ class SlurmLauncher:
             self.wait(job, timeout_s=max(0.0, deadline - time.monotonic()))
 
     def _submit_array(self, specs: tuple[LaunchSpec, ...]) -> list[str]:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         comment = f"{_plain(specs[0].key)} +{len(specs) - 1} {secrets.token_hex(6)}"
         job = BatchJob(name=self._name, comment=comment, elements=specs, config=self._config)
         script = self._folder / f"{comment.rpartition(' ')[2]}.sh"

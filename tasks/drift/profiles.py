@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 from pydantic import ValidationError
 
-from infra.atomic import write_table_atomically, write_text_atomically
+from infra.atomic import make_folder, write_table_atomically, write_text_atomically
 from infra.datasets.conversation import problem_text
 from infra.datasets.digests import unordered_digest
 from schemas.base import Model
@@ -88,7 +88,7 @@ class ProfileStore(NamedTuple):
         """
         path = self.path(rows.version)
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             metadata = {**(PROFILE_SCHEMA.metadata or {}), _DIGEST: rows.digest.encode()}
             write_table_atomically(path, rows.table.replace_schema_metadata(metadata))
         if self.first() is None:

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from infra.atomic import write_text_atomically
+from infra.atomic import make_folder, write_text_atomically
 from infra.datasets.loading import load_candidates
 from infra.datasets.naming import dataset_name
 from infra.python_code import child_environment
@@ -78,7 +78,7 @@ def check_drift(config: EvaluationConfig, current: Rows, *, position: TrainingPo
         position=position,
         settings=settings,
     )
-    versions.root.mkdir(parents=True, exist_ok=True)
+    make_folder(versions.root)
     write_text_atomically(versions.root / _LAST, check.model_dump_json(indent=1) + "\n")
     return check
 
