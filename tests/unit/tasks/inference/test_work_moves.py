@@ -201,7 +201,7 @@ class Moves(RuleBasedStateMachine):
         if not self.workers:
             return
         replica = sorted(self.workers)[number % len(self.workers)]
-        if by_disk:  # it is noticed with the next file
+        if by_disk:  # it is noticed with the next file that is written there, by either side
             shutil.rmtree(self.workers[replica].folder, ignore_errors=True)
         else:
             self._give_up(replica)
@@ -260,8 +260,11 @@ class Moves(RuleBasedStateMachine):
             if self.queued and not self.workers:
                 self._start(0)
             for replica, worker in list(self.workers.items()):
-                if worker.folder.is_dir():
-                    shutil.copytree(worker.folder, worker.view, dirs_exist_ok=True)
+                if not worker.folder.is_dir():  # its heartbeat finds no place, and it ends by itself (vital_signs.py)
+                    del self.workers[replica]
+                    self.dead.add(replica)
+                    continue
+                shutil.copytree(worker.folder, worker.view, dirs_exist_ok=True)
                 self._round(replica, worker, 1)
                 worker.tell(torn=False)
                 self._hear(replica, worker)
