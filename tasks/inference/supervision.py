@@ -30,7 +30,7 @@ from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.progress import ProgressMeter
 from tasks.inference.work_board import WorkBoard
-from tasks.inference.worker_files import EXIT_CODES, WAIT, read_heartbeat, read_result, write_spec
+from tasks.inference.worker_files import EXIT_CODES, WAIT, has_loaded, read_heartbeat, read_result, write_spec
 
 _LOG_TAIL_LINES: Final = 15
 _LOG_TAIL_BYTES: Final = 16_384
@@ -204,7 +204,10 @@ class _Watch:
 
     def _check_headway(self) -> None:
         beat, launch, now = self._beat, self._launch, time.monotonic()
-        is_ready = beat is not None and beat.phase not in (WorkerPhase.STARTING, WorkerPhase.LOADING)
+        # a worker that stops between loading and its next heartbeat would pass for one that loads
+        is_ready = has_loaded(self._spec.output_dir) or (
+            beat is not None and beat.phase not in (WorkerPhase.STARTING, WorkerPhase.LOADING)
+        )
         if not is_ready and now - self._started > launch.setup_timeout_s:
             doing = "nothing yet" if beat is None else beat.phase.value
             raise WorkerError(

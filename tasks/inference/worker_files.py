@@ -80,6 +80,11 @@ def write_facts(folder: Path, facts: EngineFacts) -> None:
     write_text_atomically(folder / "facts.json", facts.model_dump_json(indent=2) + "\n")
 
 
+def has_loaded(folder: Path) -> bool:
+    """Whether the engine is loaded, whatever the last heartbeat said."""
+    return (folder / "facts.json").exists()
+
+
 def read_facts(folder: Path) -> EngineFacts | None:
     """Return what the worker's engine loaded, None when it never did.
 

@@ -13,7 +13,15 @@ import pytest
 
 from infra.launchers.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
 from infra.launchers.local import LocalLauncher
-from schemas.errors import EngineError, EngineOutOfMemoryError, MilepostError, SetupError, TransientError, WorkerError
+from schemas.errors import (
+    EngineError,
+    EngineOutOfMemoryError,
+    MilepostError,
+    SetupError,
+    TransientError,
+    WorkerError,
+    WorkerLostError,
+)
 from schemas.inference import EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
@@ -50,7 +58,7 @@ class Bench:
         self.progress: list[ReplicaProgress] = []
         self.stopping: threading.Event | None = None
 
-    def run(self, code: str, *, setup_timeout_s: float = 60.0) -> WorkerResult:
+    def run(self, code: str, *, setup_timeout_s: float = 60.0, hang_timeout_s: float | None = None) -> WorkerResult:
         prelude = "import json, os, pathlib, sys, time\nfolder = pathlib.Path(sys.argv[-2]).parent\n"
         self._program.write_text(f"#!{sys.executable}\n{prelude}{code}\n")
         self._program.chmod(0o755)
@@ -59,6 +67,7 @@ class Bench:
             placement=Placement(num_gpus=0, num_cpus=1),
             log_path=self.log_path,
             setup_timeout_s=setup_timeout_s,
+            hang_timeout_s=hang_timeout_s,
             poll_interval_s=0.05,
             stopping=self.stopping,
         )
@@ -146,6 +155,12 @@ def test_a_worker_that_is_not_ready_in_time_is_ended(bench: Bench) -> None:
 def test_a_ready_worker_has_all_the_time_it_needs(bench: Bench) -> None:
     code = f"{beat(WorkerPhase.GENERATING, 0, 10.0)}\ntime.sleep(2.5)\n"
     assert bench.run(code + leave(WorkerOutcome.COMPLETED), setup_timeout_s=1.5).num_done == 5
+
+
+def test_a_worker_that_stops_between_loading_and_its_next_heartbeat_is_hung(bench: Bench) -> None:
+    loaded = "(folder / 'facts.json').write_text('{}')"
+    with pytest.raises(WorkerLostError, match=r"replica 3 is hung: no step of its engine in 0\.3 s"):
+        bench.run(f"{beat(WorkerPhase.LOADING, 0, 10.0)}\n{loaded}\ntime.sleep(60)", hang_timeout_s=0.3)
 
 
 def test_progress_is_told_once_per_heartbeat(bench: Bench) -> None:
