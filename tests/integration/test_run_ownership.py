@@ -16,7 +16,7 @@ from infra.processes import identify_process
 from infra.run_ownership import BEAT_INTERVAL_S, RunOwnership
 from schemas.errors import StoreError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 OWNER = """
 import sys, time
 from pathlib import Path
