@@ -39,6 +39,7 @@ def pytest_configure() -> None:
     settings.load_profile("milepost")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where processes share the tests (--dist loadgroup), a file stays together, and so does all that needs a Slurm."""
     for item in items:
