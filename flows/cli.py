@@ -30,7 +30,7 @@ from flows.dataset_commands import dataset
 from flows.log_commands import logs
 from flows.server_commands import deploy, server
 from flows.watch_commands import status, watch
-from schemas.errors import ConfigError, MilepostError
+from schemas.errors import ConfigError, MilepostError, TransientError
 from schemas.gates import GATE_FAILED, GATES
 
 if TYPE_CHECKING:
@@ -185,6 +185,25 @@ def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":
         end_within(_INTERRUPTED_END_S, exc.exit_code)
         typer.echo(f"interrupted by {exc}; what is finished is kept: run the same command to go on", err=True)
         raise typer.Exit(exc.exit_code) from exc
+    except Exception as exc:
+        failure = _describe_lost_server(exc)
+        end_within(_END_S, failure.exit_code if failure else 1)
+        if failure is None:
+            raise
+        raise failure from exc
+
+
+def _describe_lost_server(error: Exception) -> MilepostError | None:
+    """Return what to say where Prefect's API failed under a run; None for any other error, which is a bug."""
+    import httpx
+    from prefect.exceptions import PrefectException
+
+    if not isinstance(error, (httpx.HTTPError, PrefectException)):
+        return None
+    return TransientError(
+        f"the Prefect server does not answer any more ({error}); what is finished is kept: see to the server, and run "
+        "the same command to go on"
+    )
 
 
 @contextmanager

@@ -5,9 +5,11 @@ import time
 from typing import Final
 from uuid import UUID
 
+import httpx
 from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import PrefectException
 
 from schemas.inference import WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
@@ -17,19 +19,24 @@ from tasks.inference.stage import merge_run, plan_run, run_session_replica
 _ARTIFACT_INTERVAL_S: Final = 5.0
 """Each update is a call to the API; people look every few seconds at most."""
 
-logger = logging.getLogger("milepost.progress")
+logger = logging.getLogger(__name__)
+progress_logger = logging.getLogger("milepost.progress")
 
 
 class _ProgressReport:
-    """Tells a replica's progress: a record for the terminal at each heartbeat, the artifact every few seconds."""
+    """Tells a replica's progress: a record for the terminal at each heartbeat, the artifact every few seconds.
+
+    The artifact only shows what the run's own files say: without its server generation goes on, and it is given up.
+    """
 
     def __init__(self, replica: int) -> None:
         self._artifact: UUID | None = None
         self._replica = replica
         self._next_update = 0.0
+        self._is_given_up = False
 
     def __call__(self, progress: ReplicaProgress) -> None:
-        logger.info(progress.as_line(), extra={"progress": progress})
+        progress_logger.info(progress.as_line(), extra={"progress": progress})
         if time.monotonic() >= self._next_update:
             self._next_update = time.monotonic() + _ARTIFACT_INTERVAL_S
             self._update(100.0 * progress.num_done / max(1, progress.num_work), progress.as_line())
@@ -39,6 +46,15 @@ class _ProgressReport:
         self._update(100.0, f"replica {self._replica} finished")
 
     def _update(self, percent: float, description: str) -> None:
+        if self._is_given_up:
+            return
+        try:
+            self._show(percent, description)
+        except (httpx.HTTPError, PrefectException) as exc:
+            self._is_given_up = True
+            logger.warning("replica %d: its progress is no longer shown in Prefect (%s)", self._replica, exc)
+
+    def _show(self, percent: float, description: str) -> None:
         if self._artifact is None:
             created = create_progress_artifact(percent, key=f"replica-{self._replica}", description=description)
             self._artifact = created if isinstance(created, UUID) else None

@@ -1,19 +1,13 @@
 """Real services for the tests that need them: engines on one thread, a Prefect server, a Slurm."""
 
 import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from infra.devcluster.cluster import DevCluster
-from tests.integration.prefect_server import CONFIG, Served, serve
+from tests.integration.prefect_server import CONFIG, Served, prefect_server, serve
 from tests.integration.slurm_cluster import ask, require_slurm, talk_to, wait_until
 
 
@@ -57,39 +51,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def api(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a Prefect server that runs for these tests."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "prefect",
-        "server",
-        "start",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--no-ui",
-    ]
-    url = f"http://127.0.0.1:{port}/api"
-    log_path = tmp_path_factory.mktemp("server") / "log.txt"
-    with log_path.open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-        try:
-            deadline = time.monotonic() + 180
-            while not _is_up(url):
-                assert server.poll() is None, log_path.read_text()
-                assert time.monotonic() < deadline, log_path.read_text()
-                time.sleep(0.2)
-            yield url
-        finally:
-            os.killpg(server.pid, signal.SIGTERM)
-            try:
-                server.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(server.pid, signal.SIGKILL)
-                server.wait()
+    with prefect_server(environment, tmp_path_factory.mktemp("server")) as server:
+        yield server.api
 
 
 @pytest.fixture(scope="session")
@@ -98,11 +61,3 @@ def served(engine_python: Path, demo_checkpoint: Path, tmp_path_factory: pytest.
     with serve(tmp_path_factory.mktemp("served")) as server:
         server.deploy(CONFIG)
         yield server
-
-
-def _is_up(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
-            return bool(reply.status == 200)
-    except OSError:
-        return False

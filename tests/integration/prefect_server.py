@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import yaml
@@ -47,6 +47,54 @@ def wait_for(condition: Callable[[], Any], what: str, *, timeout_s: float = PATI
         assert time.monotonic() < deadline, f"no {what} within {timeout_s:g} s"
         time.sleep(0.2)
     return found
+
+
+class PrefectServer(NamedTuple):
+    """A bare Prefect server: `prefect server start`, without its UI."""
+
+    api: str
+    process: subprocess.Popen[bytes]
+
+    def end(self) -> None:
+        """End it and what it started."""
+        os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@contextmanager
+def prefect_server(environment: Mapping[str, str], folder: Path) -> Iterator[PrefectServer]:
+    """Have one that answers while the block runs; its log lies in `folder`."""
+    port = free_port()
+    api, log_path = f"http://127.0.0.1:{port}/api", folder / "log.txt"
+    command = [
+        sys.executable,
+        "-m",
+        "prefect",
+        "server",
+        "start",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--no-ui",
+    ]
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    server = PrefectServer(api, process)
+    try:
+        deadline = time.monotonic() + 180
+        while not _is_up(api):
+            assert process.poll() is None, log_path.read_text()
+            assert time.monotonic() < deadline, log_path.read_text()
+            time.sleep(0.2)
+        yield server
+    finally:
+        if process.poll() is None:
+            server.end()
 
 
 @dataclass(frozen=True)
@@ -187,3 +235,11 @@ def serve(folder: Path, *, port: int | None = None) -> Iterator[Served]:
                 process.wait(60)
             finally:
                 process.kill()
+
+
+def _is_up(api: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{api}/health", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False

@@ -15,6 +15,7 @@ import pytest
 from infra.engines.stand_in import is_poisoned
 from tests.integration.engine_environment import CHECKPOINT, ENGINE_PYTHON, require_engine
 from tests.integration.evaluation_commands import CONFIG, Command, num_finished, only_run, samples_of
+from tests.integration.prefect_server import prefect_server
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(900)]
 
@@ -30,7 +31,9 @@ def evaluate(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[
     require_engine()
     started: list[Command] = []
 
-    def start(backend: str, *overrides: str, size: int = NUM_ITEMS, stand_in: bool = True) -> Command:
+    def start(
+        backend: str, *overrides: str, size: int = NUM_ITEMS, stand_in: bool = True, api_url: str = api
+    ) -> Command:
         config = tmp_path / "config.yaml"
         config.write_text(CONFIG)
         command = Command(
@@ -46,7 +49,7 @@ def evaluate(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[
                 *(["engine.stand_in.step_s=0.01"] if stand_in else []),
                 *overrides,
             ],
-            environment | {"PREFECT_API_URL": api},
+            environment | {"PREFECT_API_URL": api_url},
             cores=sorted(os.sched_getaffinity(0)),
         )
         started.append(command)
@@ -218,3 +221,17 @@ def test_transformers_that_runs_out_while_it_generates_goes_on_with_fewer_at_onc
     samples = samples_of(command.summary())
     assert max(samples.column("batch_size").to_pylist()) < 512
     assert "ran out of memory at batch size 512" in command.messages
+
+
+def test_a_prefect_server_that_dies_costs_no_sample(
+    evaluate: Evaluate, environment: dict[str, str], tmp_path: Path
+) -> None:
+    with prefect_server(environment, tmp_path) as server:
+        command = evaluate("vllm:d1", api_url=server.api)
+        worker_at_work(command, tmp_path / "out")
+        server.end()
+    command.failure(1, "the Prefect server does not answer any more", "run the same command to go on")
+    assert num_finished(tmp_path / "out") == 2 * NUM_ITEMS
+    summary = evaluate("vllm:d1").summary()
+    assert (summary.num_resumed, summary.num_failed) == (2 * NUM_ITEMS, 0)
+    assert set(samples_of(summary).column("attempt").to_pylist()) == {1}
