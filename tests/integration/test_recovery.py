@@ -31,9 +31,7 @@ def evaluate(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[
     require_engine()
     started: list[Command] = []
 
-    def start(
-        backend: str, *overrides: str, size: int = NUM_ITEMS, stand_in: bool = True, api_url: str = api
-    ) -> Command:
+    def start(backend: str, *overrides: str, size: int = NUM_ITEMS, stand_in: bool = True, **variables: str) -> Command:
         config = tmp_path / "config.yaml"
         config.write_text(CONFIG)
         command = Command(
@@ -49,7 +47,7 @@ def evaluate(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[
                 *(["engine.stand_in.step_s=0.01"] if stand_in else []),
                 *overrides,
             ],
-            environment | {"PREFECT_API_URL": api_url},
+            environment | {"PREFECT_API_URL": api} | variables,
             cores=sorted(os.sched_getaffinity(0)),
         )
         started.append(command)
@@ -227,11 +225,11 @@ def test_a_prefect_server_that_dies_costs_no_sample(
     evaluate: Evaluate, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with prefect_server(environment, tmp_path) as server:
-        command = evaluate("vllm:d1", api_url=server.api)
+        command = evaluate("vllm:d1", PREFECT_API_URL=server.api, PREFECT_CLIENT_MAX_RETRIES="1")
         worker_at_work(command, tmp_path / "out")
         server.end()
     command.failure(1, "the Prefect server does not answer any more", "run the same command to go on")
-    assert num_finished(tmp_path / "out") == 2 * NUM_ITEMS
+    num_kept = num_finished(tmp_path / "out")
     summary = evaluate("vllm:d1").summary()
-    assert (summary.num_resumed, summary.num_failed) == (2 * NUM_ITEMS, 0)
-    assert set(samples_of(summary).column("attempt").to_pylist()) == {1}
+    assert (summary.num_resumed, summary.num_failed) == (num_kept, 0)
+    assert samples_of(summary).column("attempt").to_pylist().count(1) == num_kept >= 4
