@@ -241,6 +241,11 @@ def _hold(evaluation: Evaluation, landed: LandedCheckpoint) -> Path | None:
 
 
 def _vanish(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoint:
+    """Note that a checkpoint is gone, unless another watcher has evaluated it meanwhile and let its weights go."""
+    known = evaluation.folder.read_landed(landed.mark)
+    record = known.weight_digest and evaluation.folder.read_record(known.weight_digest)
+    if record and record.is_settled:
+        return known
     logger.warning("%s was removed or rewritten before it could be evaluated", landed.path)
     vanished = landed.model_copy(update={"is_vanished": True})
     evaluation.folder.update_landed(vanished)
