@@ -169,6 +169,8 @@ def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":
 
     `run` imports its flow: by then Prefect is set up.
     """
+    import httpx
+
     from flows.interruption import Interrupted, end_within, interruptible
 
     try:
@@ -185,25 +187,16 @@ def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":
         end_within(_INTERRUPTED_END_S, exc.exit_code)
         typer.echo(f"interrupted by {exc}; what is finished is kept: run the same command to go on", err=True)
         raise typer.Exit(exc.exit_code) from exc
-    except Exception as exc:
-        failure = _describe_lost_server(exc)
-        end_within(_END_S, failure.exit_code if failure else 1)
-        if failure is None:
-            raise
+    except httpx.TransportError as exc:
+        failure = TransientError(
+            f"the Prefect server does not answer any more ({exc}); what is finished is kept: see to the server, and "
+            "run the same command to go on"
+        )
+        end_within(_END_S, failure.exit_code)
         raise failure from exc
-
-
-def _describe_lost_server(error: Exception) -> MilepostError | None:
-    """Return what to say where Prefect's API failed under a run; None for any other error, which is a bug."""
-    import httpx
-    from prefect.exceptions import PrefectException
-
-    if not isinstance(error, (httpx.HTTPError, PrefectException)):
-        return None
-    return TransientError(
-        f"the Prefect server does not answer any more ({error}); what is finished is kept: see to the server, and run "
-        "the same command to go on"
-    )
+    except Exception:
+        end_within(_END_S, 1)
+        raise
 
 
 @contextmanager

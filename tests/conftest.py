@@ -39,14 +39,6 @@ def pytest_configure() -> None:
     settings.load_profile("milepost")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where processes share the tests (--dist loadgroup), a file stays together, and so does all that needs a Slurm."""
-    for item in items:
-        group = "slurm" if item.get_closest_marker("needs_slurm") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 def _refuse(report: pytest.TestReport | pytest.CollectReport, services: str) -> None:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     report.outcome = "failed"

@@ -205,8 +205,8 @@ class _Watch:
     def _check_headway(self) -> None:
         beat, launch, now = self._beat, self._launch, time.monotonic()
         # a worker that stops between loading and its next heartbeat would pass for one that loads
-        is_ready = has_loaded(self._spec.output_dir) or (
-            beat is not None and beat.phase not in (WorkerPhase.STARTING, WorkerPhase.LOADING)
+        is_ready = (beat is not None and beat.phase not in (WorkerPhase.STARTING, WorkerPhase.LOADING)) or has_loaded(
+            self._spec.output_dir
         )
         if not is_ready and now - self._started > launch.setup_timeout_s:
             doing = "nothing yet" if beat is None else beat.phase.value

@@ -22,7 +22,7 @@ from tasks.watching.launching import EvaluationLauncher
 from tasks.watching.observation import Observer, WholeCheckpoint, describe_landed
 from tasks.watching.root import describe_unreadable, make_observer
 from tasks.watching.selection import select_checkpoints
-from tasks.watching.settling import Evaluation, Settlement, identify, settle
+from tasks.watching.settling import Evaluation, Settlement, identify, is_settled, settle
 
 _TICK_S: Final = 1.0
 """Between two looks at whether a trainer has announced something, and at what is due."""
@@ -285,9 +285,6 @@ def _let_go(watched: _Watched) -> None:
 
 def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> None:
     """Remember that nothing more is to be done for a checkpoint, if so, and let its weights go."""
-    if landed.weight_digest is None:
-        return
-    record = watched.evaluation.folder.read_record(landed.weight_digest)
-    if record is not None and record.is_settled:
+    if is_settled(watched.evaluation, landed):
         watched.settled.add(landed.mark)
         watched.evaluation.folder.release_model(landed)

@@ -126,6 +126,18 @@ def settle(
         ownership.release()
 
 
+def is_settled(evaluation: Evaluation, landed: LandedCheckpoint) -> bool:
+    """Whether nothing more is to be done for a checkpoint: it is evaluated, or given up.
+
+    Raises:
+        StoreError: its record cannot be read.
+    """
+    if landed.weight_digest is None:
+        return False
+    record = evaluation.folder.read_record(landed.weight_digest)
+    return record is not None and record.is_settled
+
+
 def _hindrance(record: EvaluationRecord, now: datetime) -> Literal["settled", "later"] | None:
     if record.is_settled:
         return "settled"
@@ -243,8 +255,7 @@ def _hold(evaluation: Evaluation, landed: LandedCheckpoint) -> Path | None:
 def _vanish(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoint:
     """Note that a checkpoint is gone, unless another watcher has evaluated it meanwhile and let its weights go."""
     known = evaluation.folder.read_landed(landed.mark)
-    record = known.weight_digest and evaluation.folder.read_record(known.weight_digest)
-    if record and record.is_settled:
+    if is_settled(evaluation, known):
         return known
     logger.warning("%s was removed or rewritten before it could be evaluated", landed.path)
     vanished = landed.model_copy(update={"is_vanished": True})

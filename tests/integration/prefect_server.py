@@ -86,11 +86,8 @@ def prefect_server(environment: Mapping[str, str], folder: Path) -> Iterator[Pre
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     server = PrefectServer(api, process)
     try:
-        deadline = time.monotonic() + 180
-        while not _is_up(api):
-            assert process.poll() is None, log_path.read_text()
-            assert time.monotonic() < deadline, log_path.read_text()
-            time.sleep(0.2)
+        wait_for(lambda: process.poll() is not None or _is_up(api), "Prefect server")
+        assert process.poll() is None, log_path.read_text()
         yield server
     finally:
         if process.poll() is None:
