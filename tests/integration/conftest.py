@@ -1,12 +1,14 @@
 """Real services for the tests that need them: engines on one thread, a Prefect server, a Slurm."""
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from infra.devcluster.cluster import DevCluster
+from tests.integration.alert_sink import Sink
 from tests.integration.prefect_server import CONFIG, Served, prefect_server, serve
 from tests.integration.slurm_cluster import ask, require_slurm, talk_to, wait_until
 
@@ -61,3 +63,12 @@ def served(engine_python: Path, demo_checkpoint: Path, tmp_path_factory: pytest.
     with serve(tmp_path_factory.mktemp("served")) as server:
         server.deploy(CONFIG)
         yield server
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    """Where alerts of this test go."""
+    with Sink() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from email import message_from_string
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from schemas.events import (
     GenerationDegenerate,
     RegressionDetected,
 )
+from tests.integration.alert_sink import Sink
 from tests.integration.prefect_server import CONFIG, Served, wait_for
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine]
@@ -38,43 +38,6 @@ config = EvaluationConfig.model_validate_json(sys.argv[1])
 for name, event in json.loads(sys.argv[2]):
     announce(getattr(events, name).model_validate(event), config)
 """
-
-
-class Sink(ThreadingHTTPServer):
-    """Takes what is posted to it; under /broken it answers 500."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Post)
-        self.posted: list[tuple[str, str]] = []
-
-    @property
-    def place(self) -> str:
-        return f"127.0.0.1:{self.server_address[1]}"
-
-    def bodies(self, path: str, words: str = "") -> list[str]:
-        """What has come to a path and holds some words."""
-        return [body for at, body in list(self.posted) if at == path and words in body]
-
-
-class _Post(BaseHTTPRequestHandler):
-    server: Sink
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        self.server.posted.append((self.path, body))
-        self.send_response(500 if self.path == "/broken" else 200)
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        return
-
-
-@pytest.fixture
-def sink() -> Iterator[Sink]:
-    with Sink() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
 
 
 class Mailbox(socketserver.ThreadingTCPServer):
