@@ -289,6 +289,8 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def _to_table(records: Sequence[SampleRecord]) -> pa.Table:
+    if not records:  # nearly every look at nearly every journal, and `from_pylist` takes milliseconds over it
+        return JOURNAL_SCHEMA.empty_table()
     rows = [record.model_dump(mode="json") for record in records]
     return pa.Table.from_pylist(rows, schema=JOURNAL_SCHEMA)
 

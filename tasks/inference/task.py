@@ -17,7 +17,9 @@ from tasks.inference.session import RunSession
 from tasks.inference.stage import merge_run, plan_run, run_session_replica
 
 _ARTIFACT_INTERVAL_S: Final = 5.0
-"""Each update is a call to the API; people look every few seconds at most."""
+"""Least seconds between two updates of a replica's artifact: people look every few seconds at most."""
+_ARTIFACTS_PER_S: Final = 2.0
+"""Updates of all replicas together: each is a call to the API, some 10 ms of CPU here and more on the server."""
 
 logger = logging.getLogger(__name__)
 progress_logger = logging.getLogger("milepost.progress")
@@ -29,16 +31,17 @@ class _ProgressReport:
     The artifact only shows what the run's own files say: without its server generation goes on, and it is given up.
     """
 
-    def __init__(self, replica: int) -> None:
+    def __init__(self, replica: int, num_replicas: int) -> None:
         self._artifact: UUID | None = None
         self._replica = replica
+        self._interval_s = max(_ARTIFACT_INTERVAL_S, num_replicas / _ARTIFACTS_PER_S)
         self._next_update = 0.0
         self._is_given_up = False
 
     def __call__(self, progress: ReplicaProgress) -> None:
         progress_logger.info(progress.as_line(), extra={"progress": progress})
         if time.monotonic() >= self._next_update:
-            self._next_update = time.monotonic() + _ARTIFACT_INTERVAL_S
+            self._next_update = time.monotonic() + self._interval_s
             self._update(100.0 * progress.num_done / max(1, progress.num_work), progress.as_line())
 
     def finish(self) -> None:
@@ -64,7 +67,7 @@ class _ProgressReport:
 
 def run_inference(spec: WorkerSpec, session: RunSession) -> WorkerResult:
     """Run one replica to its end, telling its progress."""
-    report = _ProgressReport(spec.replica)
+    report = _ProgressReport(spec.replica, len(session.specs))
     result = run_session_replica(spec, session, on_progress=report)
     report.finish()
     return result
