@@ -39,6 +39,14 @@ def pytest_configure() -> None:
     settings.load_profile("milepost")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook too
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file stay in one process and in order, and so does all that needs the one Slurm of this machine."""
+    for item in items:
+        group = "slurm" if item.get_closest_marker("needs_slurm") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 def _refuse(report: pytest.TestReport | pytest.CollectReport, services: str) -> None:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     report.outcome = "failed"
