@@ -1,4 +1,4 @@
-"""The right to change a run: at most one process has it, on one machine or on several that share a file system.
+"""The right to change a run, or another folder: at most one process has it, of one machine or of several that share it.
 
     owners/0001.json    who took the run up first; 0002.json who took it over, and so on: the highest number owns it
     owners/0001.beat    changed by the owner every two seconds while it lives

@@ -4,16 +4,15 @@
         current.json                                   {"version": "v2-3f9a8b12cd04"}
         versions/v2-3f9a8b12cd04/items.parquet         the items, whole
         versions/v2-3f9a8b12cd04/manifest.json         where they came from
+        owners/                                        who writes: one at a time, as with a run
 
 Owns the files and that each appears whole; must not know how items are chosen. A version is written aside and renamed,
 then the pointer is replaced: whoever is killed in between leaves the old version current and the new one unused.
 """
 
-import errno
-import fcntl
 import hashlib
-import os
 import re
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pydantic import ValidationError
 from infra.atomic import sync_folder, write_table_atomically, write_text_atomically
 from infra.datasets.digests import dataset_version
 from infra.datasets.item_file import read_items, to_table
+from infra.run_ownership import RunOwnership
 from infra.staging import remove_abandoned, staging_folder
 from schemas.base import Model
 from schemas.dataset import EvalItem
@@ -37,8 +37,8 @@ MANIFEST: Final = "manifest.json"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_NAME: Final = 80
 _VERSION: Final = re.compile(r"v([1-9][0-9]{0,8})-[0-9a-f]{12}")
-_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
-"""What flock says on a file system without locks."""
+_LOOK_S: Final = 0.1
+"""Seconds between two looks whether another writer has done."""
 _SHOWN_DIGITS: Final = 12
 """Hex digits of the content digest in a version's name: no two versions of a dataset share 48 bits by chance."""
 
@@ -236,20 +236,16 @@ class VersionStore:
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Keep other writers out and remove what dead ones left. Without file locks the renames alone have to do."""
+        """Keep other writers out, those of other machines too, and remove what dead ones left."""
         try:
             (self.root / "versions").mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            while (ownership := RunOwnership.acquire(self.root)) is None:
+                time.sleep(_LOOK_S)
             try:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX)
-                except OSError as exc:
-                    if exc.errno not in _NO_LOCKS:
-                        raise
                 remove_abandoned(self._staging)
                 yield
             finally:
-                os.close(descriptor)
+                ownership.release()
         except OSError as exc:
             raise StoreError(
                 f"cannot write {self.root} ({exc.strerror or exc}): free space, make it writable or point "
