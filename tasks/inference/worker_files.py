@@ -37,10 +37,9 @@ EXIT_CODES: Final = {
 }
 """Clear of 1 and 2 (Python's own), of 126-127 (shells) and of 128 + signal: an exit code alone tells the outcome where
 the disk had no room for a result."""
-
-
 WAIT: Final = "--wait"
 """Option of the worker: import an engine first, and take the other arguments from stdin."""
+_FACTS: Final = "facts.json"
 _CANARIES: Final = "canaries.jsonl"
 _STARTED: Final = "started.jsonl"
 _NO_MORE: Final = "no-more"
@@ -77,12 +76,12 @@ def write_facts(folder: Path, facts: EngineFacts) -> None:
     Raises:
         StoreError: the folder cannot be written.
     """
-    write_text_atomically(folder / "facts.json", facts.model_dump_json(indent=2) + "\n")
+    write_text_atomically(folder / _FACTS, facts.model_dump_json(indent=2) + "\n")
 
 
 def has_loaded(folder: Path) -> bool:
     """Whether the engine is loaded, whatever the last heartbeat said."""
-    return (folder / "facts.json").exists()
+    return (folder / _FACTS).exists()
 
 
 def read_facts(folder: Path) -> EngineFacts | None:
@@ -91,7 +90,7 @@ def read_facts(folder: Path) -> EngineFacts | None:
     Raises:
         WorkerError: the file is none.
     """
-    return _read(folder / "facts.json", EngineFacts)
+    return _read(folder / _FACTS, EngineFacts)
 
 
 def append_canary(folder: Path, record: CanaryRecord) -> None:

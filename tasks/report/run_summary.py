@@ -12,7 +12,9 @@ from schemas.comparison import Comparison
 from schemas.errors import DatasetError, StoreError
 from schemas.store import PublishedRun
 from schemas.summary import MetricValue, RunSummary
+from tasks.degeneration.report import describe as describe_degeneration
 from tasks.metrics.published import compare_runs
+from tasks.regression.report import describe as describe_regression
 from tasks.report.metrics_table import format_estimate, headline_metrics
 from tasks.report.page import Guards
 
@@ -65,7 +67,7 @@ def _lines(summary: RunSummary, guards: Guards, earlier: EarlierRun | None) -> I
     yield f"## Accuracy {accuracy} on {escape_markdown(summary.dataset)}"
     yield ""
     yield (
-        f"{escape_markdown(summary.checkpoint)}{_step(summary.global_step)}: {summary.num_scored:,} of "
+        f"{escape_markdown(summary.checkpoint)}{_step(summary.global_step)}{_base(summary)}: {summary.num_scored:,} of "
         f"{summary.num_planned:,} samples scored, {summary.num_failed:,} without a verdict."
     )
     yield ""
@@ -108,9 +110,23 @@ def _findings(summary: RunSummary, guards: Guards) -> Iterator[str]:
     if guards.consistency is not None:
         emphasis = "**" if guards.consistency.verdict == "disagree" else ""
         yield f"- {emphasis}{escape_markdown(guards.consistency.message)}{emphasis}"
+    if guards.regression is not None:
+        worse = [
+            describe_regression(guards.regression, check) for check in guards.regression.checks if check.is_regression
+        ]
+        yield from (f"- **regression**: {escape_markdown(sentence)}" for sentence in worse)
+        if not worse:
+            yield "- regression: none"
+    if guards.degeneration is not None:
+        raised = describe_degeneration(guards.degeneration)
+        yield f"- **degenerate generation**: {raised}" if raised else "- degenerate generation: no sign"
     if summary.num_attempts > 1:
         yield f"- attempts: {summary.num_attempts}; {summary.num_resumed:,} samples taken over from earlier ones"
     yield from (f"- mixed: {escape_markdown(difference)}" for difference in summary.differences)
+
+
+def _base(summary: RunSummary) -> str:
+    return f", a LoRA adapter on {escape_markdown(summary.base_checkpoint)}" if summary.base_checkpoint else ""
 
 
 def _step(step: int | None) -> str:

@@ -7,7 +7,9 @@ from markdown_it import MarkdownIt
 
 from infra.store import open_store
 from schemas.comparison import Comparison
+from schemas.degeneration import DegenerationReport, DegenerationSign
 from schemas.drift import OutputDrift
+from schemas.regression import RegressionCheck, RegressionReport
 from schemas.store import PublishedRun
 from schemas.summary import MetricValue, RunSummary
 from tasks.report.page import NO_GUARDS, Guards
@@ -100,6 +102,44 @@ def test_a_later_run_stands_against_the_earlier_one_with_its_error() -> None:
     assert "**-0.040** [-0.100, +0.020] against" in page
     assert "(step 1,300), p 0.180, over 500 problems; changes of 0.080 and more" in page
     assert "| accuracy | 0.500 ± 0.050 | 0.540 ± 0.050 |" in page
+
+
+def test_every_guard_that_looked_says_what_it_found() -> None:
+    check = RegressionCheck(
+        against="best",
+        run_id="r0",
+        checkpoint=HOSTILE,
+        global_step=900,
+        value=0.5,
+        against_value=0.61,
+        difference=-0.11,
+        ci_low=-0.15,
+        ci_high=-0.07,
+        num_items=500,
+        p_value=0.0001,
+        level=0.001,
+        is_regression=True,
+    )
+    sign = DegenerationSign(name="repeating", share=0.2, ci_low=0.15, num_items=500, threshold=0.1)
+    found = Guards(
+        regression=RegressionReport(metric="accuracy", minimum_effect=0.02, num_looks=3, checks=(check,)),
+        degeneration=DegenerationReport(signs=(sign,)),
+    )
+    page = summarise_run(summary(), found, None).replace("\\", "")
+    assert "- **regression**: accuracy 0.500 is 0.110 below the best checkpoint's 0.610 (step 900, run r0)" in page
+    assert "- **degenerate generation**: 0.200 of the completions are repeating without end" in page
+    harmless = Guards(
+        regression=RegressionReport(
+            metric="accuracy",
+            minimum_effect=0.02,
+            num_looks=3,
+            checks=(check.model_copy(update={"is_regression": False}),),
+        ),
+        degeneration=DegenerationReport(signs=(sign.model_copy(update={"ci_low": 0.05}),)),
+    )
+    page = summarise_run(summary(), harmless, None)
+    assert "- regression: none" in page
+    assert "- degenerate generation: no sign" in page
 
 
 def test_what_is_undefined_is_a_dash() -> None:
