@@ -26,6 +26,7 @@ from flows.command_line import (
     set_prefect_defaults,
     show,
 )
+from flows.comparison_commands import comparison
 from flows.dataset_commands import dataset
 from flows.log_commands import logs
 from flows.server_commands import deploy, server
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 app.add_typer(devcluster)
 app.add_typer(dataset)
+app.add_typer(comparison)
 app.command()(logs)
 app.command()(watch)
 app.command()(status)
@@ -239,22 +241,6 @@ def runs(fileroot: Fileroot = DEFAULT_FILEROOT, as_json: AsJson = False) -> None
             typer.echo(json.dumps(document))
         else:
             print_runs(published, unfinished)
-
-
-@app.command()
-def compare(
-    baseline: Annotated[str, typer.Argument(metavar="RUN", help="Run to compare against, as `milepost runs` lists it")],
-    candidate: Annotated[str, typer.Argument(metavar="RUN", help="Run to judge")],
-    fileroot: Fileroot = DEFAULT_FILEROOT,
-    as_json: AsJson = False,
-) -> None:
-    """Say how much better the second run is, how sure that is, and what else differs between the two."""
-    with errors_shown(as_json=as_json):
-        from flows.console import print_comparison
-        from infra.store import open_store
-        from tasks.metrics.published import compare_runs
-
-        show(compare_runs(open_store(fileroot), baseline, candidate), print_comparison, as_json=as_json)
 
 
 @app.command()

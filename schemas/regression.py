@@ -3,6 +3,7 @@
 from typing import Literal
 
 from schemas.base import Model
+from schemas.comparison import Comparison
 
 
 class RegressionCheck(Model):
@@ -52,3 +53,22 @@ class RegressionReport(Model):
     def has_regressed(self) -> bool:
         """Whether it is worse than any of them."""
         return any(check.is_regression for check in self.checks)
+
+
+class GateResult(Model):
+    """What `milepost gate` found: a run against one other."""
+
+    run_id: str
+    """The run that is judged."""
+    against: str
+    """The run that it is held against."""
+    comparison: Comparison
+    """How the two compare."""
+    p_value: float
+    """Chance of such a drop where there is none (one-sided)."""
+    level: float
+    """What that has to be below."""
+    minimum_effect: float
+    """Smallest drop that counts."""
+    has_regressed: bool
+    """Whether the drop is significant and large enough to count: the gate failed."""

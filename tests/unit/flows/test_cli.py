@@ -18,7 +18,7 @@ from schemas.run import RunState
 from schemas.states import RunStatus
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMANDS = ("evaluate", "runs", "compare", "regrade", "drift", "refresh", "logs", "doctor", "devcluster")
+COMMANDS = ("evaluate", "runs", "compare", "gate", "regrade", "drift", "refresh", "logs", "doctor", "devcluster")
 DEMO = str(ROOT / "examples" / "demo.yaml")
 
 
