@@ -28,13 +28,18 @@ _RUNS_END_S: Final = 20.0
 """Seconds that running evaluations have to stop their workers and say so to the server."""
 _WORKER_END_S: Final = 5.0
 _QUIET: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+_WORKER_NAME: Final = "milepost-server"
+"""The same at each start, by which a worker's leftovers are told from what another worker of the pool is at."""
+_QUERY_S: Final = "2"
+"""Seconds between two looks of the worker for runs. Prefect's own 10 are half of what a start takes."""
 
 
 def serve(port: int, pool: str) -> int:
     """Run server and worker until a signal, and return the exit code: 0 for Ctrl-C, else 128 + signal.
 
     Raises:
-        SetupError: the port is taken, another `milepost server` uses the same database, or one of the two ended.
+        SetupError: the port is taken, another `milepost server` uses the same database, or the server ended.
+        MilepostError: the worker ended by itself, or the server does not answer.
     """
     from prefect.settings import PREFECT_HOME
 
@@ -42,6 +47,8 @@ def serve(port: int, pool: str) -> int:
         "PREFECT__SERVER_FINAL": "1",
         "PREFECT_UI_API_URL": "/api",  # whatever name or tunnel the browser uses
         "PREFECT_SERVER_UI_V2_ENABLED": "false",  # V2 loads parts of itself from elsewhere
+        # on disk, as places that a limit has given away are: in memory, a restart would forget who is to give them back
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
     home = PREFECT_HOME.value()
     _check_port(port)
@@ -49,17 +56,34 @@ def serve(port: int, pool: str) -> int:
         with interruptible(), _only_one(home), LocalServer(home, port=port, settings=settings) as server:
             typer.echo("starting: 10 to 30 seconds", err=True)
             api_url = server.wait_ready()
-            with _worker(api_url, pool) as worker:
-                page = api_url.removesuffix("/api")
-                typer.echo(
-                    f"UI       {page}\nin other shells: export PREFECT_API_URL={api_url}\nthen:    milepost deploy"
-                )
-                while worker.poll() is None:
-                    server.check()
-                    time.sleep(_CHECK_S)
-                raise MilepostError(f"the worker ended with exit code {worker.returncode}; its last lines are above")
+            page = api_url.removesuffix("/api")
+            typer.echo(f"UI       {page}\nin other shells: export PREFECT_API_URL={api_url}\nthen:    milepost deploy")
+            while True:
+                _work(server, api_url, pool)
     except Interrupted as exc:
         return 0 if exc.number == signal.SIGINT else exc.exit_code
+
+
+def _work(server: LocalServer, api_url: str, pool: str) -> None:
+    """End what earlier workers have left, then have a worker until it is killed, as by the kernel for want of memory.
+
+    Raises:
+        MilepostError: it ended by itself.
+        SetupError: the server ended.
+        TransientError: the server does not answer.
+    """
+    from flows.leftover_runs import end_leftover_runs
+
+    num_ended = end_leftover_runs(api_url, pool, _WORKER_NAME, grace_s=_RUNS_END_S)
+    if num_ended:
+        typer.echo(f"{num_ended} runs whose worker was gone have been ended; what they had finished is kept", err=True)
+    with _worker(api_url, pool) as worker:
+        while (code := worker.poll()) is None:
+            server.check()
+            time.sleep(_CHECK_S)
+    if code >= 0:
+        raise MilepostError(f"the worker ended with exit code {code}; its last lines are above")
+    typer.echo(f"the worker was killed by {signal.Signals(-code).name}; another one is started", err=True)
 
 
 def _check_port(port: int) -> None:
@@ -94,9 +118,10 @@ def _only_one(home: Path) -> Generator[None]:
 @contextmanager
 def _worker(api_url: str, pool: str) -> Generator[subprocess.Popen[bytes]]:
     """Run a worker while the block does; afterwards end its runs, then itself."""
+    command = [sys.executable, "-m", "flows.server", "worker", "start"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "flows.server", "worker", "start", "--pool", pool, "--type", "process"],
-        env=os.environ | _QUIET | {"PREFECT_API_URL": api_url},
+        [*command, "--pool", pool, "--type", "process", "--name", _WORKER_NAME],
+        env=os.environ | _QUIET | {"PREFECT_WORKER_QUERY_SECONDS": _QUERY_S, "PREFECT_API_URL": api_url},
         stdin=subprocess.PIPE,
         start_new_session=True,
     )

@@ -1,0 +1,98 @@
+"""Runs that a worker has left behind end, their places in the queue come free, and the same evaluation goes on."""
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from flows.leftover_runs import end_leftover_runs
+from infra.run_directory import list_runs
+from tests.integration.evaluation_commands import ended, num_finished
+from tests.integration.prefect_server import CONFIG, free_port, serve, wait_for
+
+pytestmark = [pytest.mark.needs_prefect]
+
+POOL = "milepost"
+PACE: dict[str, Any] = {"engine": {"stand_in": {"step_s": 0.1}}, "rollout": {"max_concurrent_rollouts": 4}}
+"""24 samples in about 20 s."""
+
+
+@pytest.fixture
+def run(api: str) -> Iterator[str]:
+    """A run of the pool that is at work, and nobody is at it."""
+    post(api, "work_pools/", {"name": POOL, "type": "process"}, allowed=(409,))
+    flow = post(api, "flows/", {"name": "evaluate"})["id"]
+    deployment = post(api, "deployments/", {"name": "evaluate", "flow_id": flow, "work_pool_name": POOL})["id"]
+    run = str(post(api, f"deployments/{deployment}/create_flow_run", {})["id"])
+    set_state(api, run, "RUNNING")
+    yield run
+    set_state(api, run, "CANCELLED")
+
+
+def post(api: str, path: str, body: dict[str, Any], *, allowed: tuple[int, ...] = ()) -> Any:
+    request = urllib.request.Request(f"{api}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request) as reply:
+            return json.loads(reply.read() or b"null")
+    except urllib.error.HTTPError as exc:
+        if exc.code not in allowed:
+            raise
+        return None
+
+
+def set_state(api: str, run: str, name: str) -> None:
+    post(api, f"flow_runs/{run}/set_state", {"state": {"type": name}, "force": True})
+
+
+def state_of(api: str, run: str) -> str:
+    with urllib.request.urlopen(f"{api}/flow_runs/{run}") as reply:
+        return str(json.loads(reply.read())["state"]["type"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("RUNNING", "CRASHED"), ("PENDING", "CRASHED"), ("CANCELLING", "CANCELLED")]
+)
+def test_a_run_without_a_process_is_ended(api: str, run: str, before: str, after: str) -> None:
+    set_state(api, run, before)
+    assert end_leftover_runs(api, POOL, "mine", grace_s=1.0) == 1
+    assert state_of(api, run) == after
+    assert end_leftover_runs(api, POOL, "mine", grace_s=1.0) == 0
+
+
+def test_what_waits_for_a_worker_is_left_alone(api: str, run: str) -> None:
+    set_state(api, run, "SCHEDULED")
+    assert end_leftover_runs(api, POOL, "mine", grace_s=1.0) == 0
+    assert end_leftover_runs(api, "another pool", "mine", grace_s=1.0) == 0
+    assert state_of(api, run) == "SCHEDULED"
+
+
+def test_what_another_worker_may_be_at_is_left_alone(api: str, run: str) -> None:
+    post(api, f"work_pools/{POOL}/workers/heartbeat", {"name": "of another machine"})
+    assert end_leftover_runs(api, POOL, "mine", grace_s=1.0) == 0
+    assert end_leftover_runs(api, POOL, "of another machine", grace_s=1.0) == 1
+
+
+@pytest.mark.needs_engine
+def test_a_killed_server_goes_on_when_it_is_started_again(
+    engine_python: Path, demo_checkpoint: Path, tmp_path: Path
+) -> None:
+    fileroot, port = tmp_path / "out", free_port()
+    with serve(tmp_path, port=port) as server:
+        server.deploy(CONFIG | PACE | {"cluster": {"fileroot": str(fileroot)}})
+        run = server.start("evaluate")
+        wait_for(lambda: num_finished(fileroot) >= 1, "a sample")
+        parts = psutil.Process(server.process.pid).children()
+        server.process.kill()
+        assert server.process.wait() == -signal.SIGKILL
+        assert ended(parts, timeout_s=60.0)
+    with serve(tmp_path, port=port) as server:
+        assert server.finish(run) == "CRASHED", server.state(run)
+        assert server.finish(server.start("evaluate")) == "COMPLETED"
+    assert len(list(list_runs(fileroot))) == 1
+    assert num_finished(fileroot) == 24
