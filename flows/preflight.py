@@ -5,7 +5,7 @@ from pathlib import Path
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from tasks.checkpoint.resolution import inspect_source
-from tasks.inference.layout import check_layout
+from tasks.inference.layout import check_adapter, check_layout
 from tasks.validation_set.loading import check_validation_set
 
 
@@ -25,8 +25,10 @@ def check_inputs(config: EvaluationConfig) -> None:
         fileroot=Path(config.cluster.fileroot),
         pinned_path=config.actor.pinned_path,
         tokenizer_path=config.tokenizer_path,
+        base_path=config.actor.base_path,
         allow_pickle_weights=config.engine.allow_pickle_weights,
     )
     if inspected is not None:
         report, tokenizer_folder = inspected
+        check_adapter(config, report)
         check_validation_set(config, report, tokenizer_folder)

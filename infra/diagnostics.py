@@ -218,7 +218,7 @@ def check_memory(checkpoint: Path, available_bytes: int | None = None) -> Check:
     """Memory for controller, engine and the checkpoint's weights."""
     available = memory_available_bytes() if available_bytes is None else available_bytes
     report = inspect_checkpoint(checkpoint)
-    weights = sum(file.stat().st_size for file in report.weight_files if file.exists())
+    weights = sum(file.stat().st_size for file in report.loaded_files if file.exists())
     needed = BASE_MEMORY_BYTES + weights
     detail = f"{_gib(available)} available, {_gib(needed)} needed ({_gib(weights)} of weights)"
     if available >= needed:

@@ -9,6 +9,21 @@ from schemas.training_position import TrainingPosition
 CheckpointStatus = Literal["complete", "incomplete", "needs_conversion", "not_a_checkpoint"]
 
 
+class AdapterReport(Model):
+    """What a LoRA adapter needs beside its own files."""
+
+    base_name: str
+    """The model that it is applied to, as adapter_config.json or the configuration names it."""
+    base_folder: Path
+    """Where that model is: its configuration and weights."""
+    base_weight_files: tuple[Path, ...]
+    """Its shards in index order."""
+    max_rank: int
+    """Largest rank of an update."""
+    settings: str
+    """What of adapter_config.json decides the model, as JSON."""
+
+
 class CheckpointReport(Model):
     """The result of reading a folder's metadata: file names, JSON files and safetensors headers."""
 
@@ -29,15 +44,24 @@ class CheckpointReport(Model):
     dtype: str | None = None
     """dtype of the weights as config.json or the shard headers name it, such as `bfloat16`."""
     weight_files: tuple[Path, ...] = ()
-    """The shards in index order."""
+    """The shards in index order; of an adapter its own file."""
     num_parameters: int | None = None
-    """Sum over tensors of the product of their shapes."""
+    """Sum over tensors of the product of their shapes; of an adapter, its base's among them."""
     context_length: int | None = None
     """Longest prompt plus completion that the model takes, in tokens (max_position_embeddings)."""
     eos_token_ids: tuple[int, ...] = ()
     """Union of generation_config.json, config.json and the tokenizer's EOS: any of them ends a completion."""
     has_chat_template: bool = False
     """Whether chat_template.jinja or tokenizer_config.json holds a template."""
+    tokenizer_folder: Path | None = None
+    """Where tokenizer and chat template are, when not in `path`."""
+    adapter: AdapterReport | None = None
+    """Of a LoRA adapter: what it is applied to; None for a whole model."""
+
+    @property
+    def loaded_files(self) -> tuple[Path, ...]:
+        """Every weight file that an engine loads: an adapter's base's too."""
+        return self.weight_files if self.adapter is None else (*self.weight_files, *self.adapter.base_weight_files)
 
     @property
     def position(self) -> TrainingPosition:
@@ -49,7 +73,8 @@ class CheckpointIdentity(Model):
     """Digests that say which model made a sample; hex, 128 bit."""
 
     weight_digest: str
-    """Over the bytes of every shard, independent of the folder's name."""
+    """Over the bytes of every shard, independent of the folder's name. Of an adapter: over its base's and its settings
+    as well."""
     tokenizer_digest: str
     """Over the tokenizer's files."""
     chat_template_digest: str

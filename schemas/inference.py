@@ -33,13 +33,24 @@ class SamplingSpec(Model):
     """Tokens that end a completion."""
 
 
+class AdapterSpec(Model):
+    """A LoRA adapter to apply to the model."""
+
+    path: Path
+    """Its (pinned) folder: adapter_config.json and adapter_model.safetensors."""
+    max_rank: int
+    """Largest rank of an update."""
+
+
 class EngineSpec(Model):
     """How one replica loads its engine."""
 
     engine: EngineName
     """Which adapter in infra/engines."""
     model_path: Path
-    """The (pinned) checkpoint folder."""
+    """The (pinned) checkpoint folder; of an adapter, its base's."""
+    adapter: AdapterSpec | None = None
+    """What is applied to it; None for a whole model."""
     dtype: str
     """torch dtype name, or `auto` for the checkpoint's own."""
     max_model_len: int

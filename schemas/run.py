@@ -50,6 +50,8 @@ class RunState(Model):
     """As the user named it."""
     global_step: int | None
     """Training step of the checkpoint."""
+    base: str | None = None
+    """The model that a LoRA adapter is applied to, as it names it; None for a whole model."""
     status: RunStatus
     """Where the run stands."""
     started_at: datetime

@@ -237,7 +237,10 @@ class ActorConfig(Section):
     """The model under evaluation."""
 
     path: str = Field(min_length=1)
-    """Folder of a Hugging Face checkpoint, or a hub id."""
+    """Folder of a Hugging Face checkpoint or of a LoRA adapter, or a hub id."""
+    base_path: str | None = Field(default=None, min_length=1)
+    """Folder or hub id of the model that a LoRA adapter is applied to; whole models do not need it. None: the one that
+    the adapter's adapter_config.json names."""
     dtype: Dtype = "auto"
     """dtype of weights and activations. `auto`: the checkpoint's own, so that what was trained is what is evaluated."""
     pinned_path: str | None = Field(default=None, min_length=1)

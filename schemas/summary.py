@@ -56,6 +56,8 @@ class RunSummary(RunIdentity):
     """Seconds from the start of this command's run to publication."""
     engine_s: float | None
     """Seconds of generation, summed over replicas and attempts."""
+    base_checkpoint: str | None = None
+    """The model that a LoRA adapter was applied to; None for a whole model."""
     differences: tuple[str, ...] = ()
     """What changed between the attempts of the run (engine version, device, …)."""
     has_drifted: bool | None = None

@@ -110,6 +110,7 @@ RUNS: Final = _schema(
     _field("versions", pa.map_(pa.string(), pa.string()), "Package versions of controller and engine"),
     _field("differences", pa.list_(pa.string()), "What changed between the attempts of the run, in words"),
     _field("config", pa.string(), "Resolved configuration as YAML"),
+    _field("base_checkpoint", pa.string(), "Base of a LoRA adapter; null for a whole model", nullable=True),
     _field("regrade_of", pa.string(), "Run whose samples were graded again; null for a run's own", nullable=True),
 )
 

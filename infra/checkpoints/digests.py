@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from infra.atomic import write_text_atomically
+from schemas.checkpoint import CheckpointReport
 from schemas.errors import CheckpointError, StoreError
 
 BLOCK_BYTES: Final = 64 << 20
@@ -87,6 +88,21 @@ def digest_weights(files: Sequence[Path], *, cache_file: Path | None = None) -> 
         _write_cache(cache_file, known)
     # Sorted: the headers inside the shards say which tensor is where, so their order carries nothing.
     return hashlib.sha256(("milepost-weights\x00" + "\n".join(sorted(parts))).encode()).hexdigest()[:32]
+
+
+def digest_checkpoint(report: CheckpointReport, *, cache_file: Path | None = None) -> str:
+    """Return the 128-bit hex digest of the model that a report tells of.
+
+    Of a whole model that of its weights; of an adapter over those, its base's and how the two are put together.
+
+    Raises:
+        CheckpointError: as `digest_weights`.
+    """
+    own = digest_weights(report.weight_files, cache_file=cache_file)
+    if report.adapter is None:
+        return own
+    base = digest_weights(report.adapter.base_weight_files, cache_file=cache_file)
+    return hashlib.sha256(f"milepost-adapter\x00{own}\n{base}\n{report.adapter.settings}".encode()).hexdigest()[:32]
 
 
 def _digest_file(path: Path, mark: FileMark) -> str:

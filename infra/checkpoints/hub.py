@@ -18,6 +18,21 @@ def is_hub_id(text: str) -> bool:
     return _HUB_ID.fullmatch(text) is not None
 
 
+def find_snapshot(hub_id: str, *, revision: str | None = None) -> Path | None:
+    """Return the folder of a repository's snapshot in the hub client's cache; None when there is none."""
+    match = _HUB_ID.fullmatch(hub_id)
+    if match is None:
+        return None
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(match["repository"], revision=match["revision"] or revision, local_files_only=True)
+        )
+    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
+        return None
+
+
 def fetch_checkpoint(hub_id: str, *, allow_pickle_weights: bool = False, tokenizer_only: bool = False) -> Path:
     """Return the local folder of a hub repository's snapshot, downloading what is missing of it.
 

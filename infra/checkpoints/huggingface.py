@@ -1,13 +1,15 @@
 """The layout of Hugging Face's `save_pretrained`: config.json, safetensors shards with an index, tokenizer files."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
+from infra.checkpoints.adapter_config import CONFIG_NAME as ADAPTER_CONFIG
+from infra.checkpoints.findings import Findings
 from infra.checkpoints.global_step import find_epoch, find_global_step
 from infra.checkpoints.options import InspectionOptions
+from infra.checkpoints.safetensors_header import Tensor
 from infra.checkpoints.weight_files import WeightFiles, list_weight_files
 from infra.tokenizer.files import (
     VOCABULARY_FILES,
@@ -18,7 +20,7 @@ from infra.tokenizer.files import (
     read_special_tokens,
     read_token_id,
 )
-from schemas.checkpoint import CheckpointReport, CheckpointStatus
+from schemas.checkpoint import CheckpointReport
 from schemas.errors import CheckpointError
 
 _NESTED_CONFIGS: Final = ("text_config", "llm_config", "language_config")
@@ -45,29 +47,26 @@ _DTYPE_NAMES: Final = {
 }
 
 
-@dataclass(slots=True)
-class _Findings:
-    """Problems gathered while a folder is read."""
+class InspectedModel(NamedTuple):
+    """A whole model's folder as its metadata show it."""
 
-    problems: list[str] = field(default_factory=list[str])
-    needs_conversion: bool = False
-
-    @property
-    def status(self) -> CheckpointStatus:
-        if self.needs_conversion:
-            return "needs_conversion"
-        return "incomplete" if self.problems else "complete"
+    report: CheckpointReport
+    tensors: Mapping[str, Tensor]
+    """By name; empty for pickle weights."""
 
 
-def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
+def inspect(folder: Path, options: InspectionOptions) -> InspectedModel:
     """Read the folder's metadata.
 
     Raises:
         OSError: a file vanished or may not be read.
     """
-    findings = _Findings()
-    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
-        return _report_adapter(folder)
+    findings = Findings()
+    if (folder / ADAPTER_CONFIG).is_file():
+        findings.problems.append(
+            f"{ADAPTER_CONFIG}: beside whole weights, and engines differ in whether they load these or the adapter on "
+            f"its base; remove what does not belong"
+        )
     config = _read_config(folder, findings)
     weights = list_weight_files(folder, allow_pickle_weights=options.allow_pickle_weights)
     findings.problems.extend(weights.problems)
@@ -76,7 +75,7 @@ def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
     tokenizer_eos, has_chat_template = _read_tokenizer(tokenizer_folder, findings)
     generation = _try_json(folder / "generation_config.json", findings)
     architectures = config.get("architectures")
-    return CheckpointReport(
+    report = CheckpointReport(
         path=folder,
         status=findings.status,
         layout="huggingface",
@@ -88,36 +87,18 @@ def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
         else None,
         dtype=_find_dtype(config, weights),
         weight_files=weights.files,
-        num_parameters=sum(tensor.num_elements for tensor in weights.tensors) if weights.tensors else None,
+        num_parameters=sum(tensor.num_elements for tensor in weights.tensors.values()) if weights.tensors else None,
         context_length=_find_context_length(config),
         eos_token_ids=tuple(
             sorted({*_token_ids(generation), *(i for c in _with_nested(config) for i in _token_ids(c)), *tokenizer_eos})
         ),
         has_chat_template=has_chat_template,
+        tokenizer_folder=options.tokenizer_folder,
     )
+    return InspectedModel(report, weights.tensors)
 
 
-def _report_adapter(folder: Path) -> CheckpointReport:
-    base = ""
-    try:
-        named = read_json_object(folder / "adapter_config.json").get("base_model_name_or_path")
-        base = f" of {named}" if isinstance(named, str) and named else ""
-    except CheckpointError:
-        pass  # the advice holds without the name of the base model
-    problem = (
-        f"adapter_config.json: this is a LoRA adapter{base}, not a whole model; merge it into its base (peft: "
-        f"merge_and_unload, then save_pretrained with the tokenizer) and evaluate the merged folder"
-    )
-    return CheckpointReport(
-        path=folder,
-        status="needs_conversion",
-        layout="huggingface",
-        global_step=find_global_step(folder),
-        problems=(problem,),
-    )
-
-
-def _read_config(folder: Path, findings: _Findings) -> JsonObject:
+def _read_config(folder: Path, findings: Findings) -> JsonObject:
     try:
         config = read_json_object(folder / "config.json")
     except CheckpointError as exc:
@@ -133,7 +114,7 @@ def _read_config(folder: Path, findings: _Findings) -> JsonObject:
     return config
 
 
-def _read_tokenizer(folder: Path, findings: _Findings) -> tuple[tuple[int, ...], bool]:
+def _read_tokenizer(folder: Path, findings: Findings) -> tuple[tuple[int, ...], bool]:
     """Return the tokenizer's EOS ids and whether there is a chat template."""
     if not any((folder / name).is_file() for name in VOCABULARY_FILES):
         findings.problems.append(
@@ -160,7 +141,7 @@ def _ends_with_brace(path: Path) -> bool:
         return file.read().rstrip().endswith(b"}")
 
 
-def _try_json(path: Path, findings: _Findings) -> JsonObject:
+def _try_json(path: Path, findings: Findings) -> JsonObject:
     try:
         return read_optional_json(path)
     except CheckpointError as exc:
@@ -215,7 +196,7 @@ def _find_dtype(config: JsonObject, weights: WeightFiles) -> str | None:
             if isinstance(value, str) and value and value != "auto":
                 return value.removeprefix("torch.")
     num_bytes: Counter[str] = Counter()
-    for tensor in weights.tensors:
+    for tensor in weights.tensors.values():
         num_bytes[tensor.dtype] += tensor.num_bytes
     if not num_bytes:
         return None

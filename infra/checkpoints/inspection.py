@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from infra.checkpoints import huggingface
+from infra.checkpoints import adapter, huggingface
 from infra.checkpoints.global_step import find_epoch, find_global_step
 from infra.checkpoints.layouts.registry import LAYOUTS, Recognised, is_unfinished, recognise
 from infra.checkpoints.options import InspectionOptions
@@ -18,16 +18,23 @@ _MAX_NAMES: Final = 5
 
 
 def inspect_checkpoint(
-    path: Path | str, *, tokenizer_folder: Path | None = None, allow_pickle_weights: bool = False
+    path: Path | str,
+    *,
+    tokenizer_folder: Path | None = None,
+    allow_pickle_weights: bool = False,
+    base_folder: Path | None = None,
 ) -> CheckpointReport:
     """Return what a checkpoint folder holds and each reason why it cannot be evaluated; never raises for its content.
 
     `tokenizer_folder` is where tokenizer and chat template are, when not in the checkpoint. `allow_pickle_weights`
-    accepts .bin weights, which can run code when they are loaded. The report's `path` is where the weights are, which
-    for some trainers is below the folder of the save.
+    accepts .bin weights, which can run code when they are loaded. `base_folder` holds the model that an adapter is
+    applied to, in place of the one that it names. The report's `path` is where the weights are, which for some trainers
+    is below the folder of the save.
     """
     folder = Path(path)
-    options = InspectionOptions(tokenizer_folder=tokenizer_folder, allow_pickle_weights=allow_pickle_weights)
+    options = InspectionOptions(
+        tokenizer_folder=tokenizer_folder, allow_pickle_weights=allow_pickle_weights, base_folder=base_folder
+    )
     try:
         if not folder.exists():
             return _refuse(folder, f"{folder}: there is nothing at this path; check actor.path")
@@ -51,7 +58,10 @@ def inspect_checkpoint(
 def _inspect(folder: Path, recognised: Recognised, options: InspectionOptions) -> CheckpointReport:
     layout, contents = recognised
     if contents.model is not None:
-        report = huggingface.inspect(contents.model, options)
+        if adapter.is_adapter(contents.model):
+            report = adapter.inspect(contents.model, options)
+        else:
+            report = huggingface.inspect(contents.model, options).report
         if is_unfinished(folder.name):
             problem = f"{folder.name}: its trainer has not finished it: it renames the folder when it has"
             report = report.model_copy(update={"status": "incomplete", "problems": (problem, *report.problems)})

@@ -12,3 +12,5 @@ class InspectionOptions:
     """Where tokenizer and chat template are; None for the checkpoint's own folder."""
     allow_pickle_weights: bool
     """Whether pickle weights, which can run code when loaded, count as complete."""
+    base_folder: Path | None
+    """The model that an adapter is applied to; None for the one that it names."""

@@ -13,11 +13,13 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from infra.atomic import write_text_atomically
+from infra.checkpoints.adapter import BASE_FOLDER
 from infra.checkpoints.digests import FileMark, mark_file
 from infra.run_ownership import RunOwnership, is_abandoned
 from infra.tokenizer.files import TOKENIZER_FILES
@@ -126,6 +128,9 @@ def pin_checkpoint(
 def link_checkpoint(report: CheckpointReport, folder: Path, *, tokenizer_folder: Path | None = None) -> str | None:
     """Make `folder` hold the checkpoint's weights as links and its small files as copies.
 
+    An adapter's base, with the tokenizer, is in a folder in it. No trainer rotates a base: where that can be linked
+    symbolically only, as from a hub's cache on another disk, it is no reason for a warning.
+
     Returns why the weights do not outlive the trainer's rotation; None when they do.
 
     Raises:
@@ -133,8 +138,24 @@ def link_checkpoint(report: CheckpointReport, folder: Path, *, tokenizer_folder:
         OSError: `folder` is there already, or cannot be written.
     """
     folder.mkdir(parents=True)
-    _copy_companions(report, folder, tokenizer_folder)
-    return _link_weights(report, folder)
+    _copy_companions(report.path, folder)
+    if report.adapter is None:
+        _copy_tokenizer(tokenizer_folder or report.path, folder)
+    else:
+        base = folder / BASE_FOLDER
+        base.mkdir()
+        _copy_companions(report.adapter.base_folder, base)
+        _copy_tokenizer(tokenizer_folder or report.tokenizer_folder or report.adapter.base_folder, base)
+        _link_weights(report.adapter.base_weight_files, base)
+    refusal = _link_weights(report.weight_files, folder)
+    if refusal is None:
+        return None
+    reason = (
+        f"{report.path} could not be pinned under {folder.parents[1]} ({refusal}): if the trainer removes it during "
+        f"the evaluation, the run fails; put cluster.fileroot on the checkpoints' file system to protect it"
+    )
+    _log.warning("%s", reason)
+    return reason
 
 
 def verify_pin(pin: Pin) -> None:
@@ -229,28 +250,28 @@ def _make_place(pin_root: Path, source: Path) -> tuple[Path, RunOwnership]:
     return place, ownership
 
 
-def _copy_companions(report: CheckpointReport, folder: Path, tokenizer_folder: Path | None) -> None:
-    """Copy configuration, tokenizer and chat template: small files, which a rewrite in place must not reach."""
-    weights = {path.name for path in report.weight_files}
-    for path in sorted(report.path.iterdir()):
-        is_replaced = tokenizer_folder is not None and path.name in TOKENIZER_FILES
-        if path.suffix in _COMPANION_SUFFIXES and path.name not in weights and path.is_file() and not is_replaced:
+def _copy_companions(origin: Path, folder: Path) -> None:
+    """Copy what an engine reads beside weights and tokenizer: small files, which a rewrite in place must not reach."""
+    for path in sorted(origin.iterdir()):
+        if path.suffix in _COMPANION_SUFFIXES and path.name not in TOKENIZER_FILES and path.is_file():
             shutil.copyfile(path, folder / path.name)
-    origin = tokenizer_folder or report.path
-    if tokenizer_folder is not None:
-        for name in sorted(TOKENIZER_FILES):
-            if (tokenizer_folder / name).is_file():
-                shutil.copyfile(tokenizer_folder / name, folder / name)
+
+
+def _copy_tokenizer(origin: Path, folder: Path) -> None:
+    """Copy tokenizer and chat template."""
+    for name in sorted(TOKENIZER_FILES):
+        if (origin / name).is_file():
+            shutil.copyfile(origin / name, folder / name)
     if (origin / "chat_templates").is_dir():
         (folder / "chat_templates").mkdir()
         for path in sorted((origin / "chat_templates").glob("*.jinja")):
             shutil.copyfile(path, folder / "chat_templates" / path.name)
 
 
-def _link_weights(report: CheckpointReport, folder: Path) -> str | None:
+def _link_weights(files: Sequence[Path], folder: Path) -> str | None:
     """Link every shard; return why one of them could be linked symbolically only, None when all are held."""
-    reason: str | None = None
-    for path in report.weight_files:
+    refusal: str | None = None
+    for path in files:
         real = path.resolve(strict=True)  # the hub's cache holds symbolic links: the file itself is what must not go
         try:
             os.link(real, folder / path.name)
@@ -258,19 +279,15 @@ def _link_weights(report: CheckpointReport, folder: Path) -> str | None:
             if exc.errno not in _LINK_REFUSED:
                 raise
             (folder / path.name).symlink_to(real)
-            where = "another file system" if exc.errno == errno.EXDEV else f"{exc.strerror}"
-            reason = (
-                f"{report.path} could not be pinned under {folder.parents[1]} ({where}): if the trainer removes it "
-                f"during the evaluation, the run fails; put cluster.fileroot on the checkpoints' file system to "
-                f"protect it"
-            )
-    if reason is not None:
-        _log.warning("%s", reason)
-    return reason
+            refusal = "another file system" if exc.errno == errno.EXDEV else f"{exc.strerror}"
+    return refusal
 
 
 def _marks(report: CheckpointReport, folder: Path) -> dict[Path, FileMark]:
-    return {folder / path.name: mark_file(folder / path.name) for path in report.weight_files}
+    paths = [folder / path.name for path in report.weight_files]
+    if report.adapter is not None:
+        paths += [folder / BASE_FOLDER / path.name for path in report.adapter.base_weight_files]
+    return {path: mark_file(path) for path in paths}
 
 
 def _pin_folders(pin_root: Path) -> list[Path]:

@@ -30,6 +30,7 @@ class Tensor(NamedTuple):
     """One tensor of a shard."""
 
     dtype: str
+    shape: tuple[int, ...]
     num_elements: int
     num_bytes: int
 
@@ -115,7 +116,7 @@ def _parse_tensor(name: str, key: str, entry: object) -> tuple[Tensor, int]:
             f"{name}: tensor {key!r} of shape {list(shape)} and dtype {dtype} needs {num_elements * bits // 8:,} "
             f"bytes, its data_offsets span {num_bytes:,}: the header is damaged; save the weights again"
         )
-    return Tensor(dtype, num_elements, num_bytes), offsets[0]
+    return Tensor(dtype, shape, num_elements, num_bytes), offsets[0]
 
 
 def _naturals(value: object) -> tuple[int, ...] | None:

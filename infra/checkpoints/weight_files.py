@@ -26,8 +26,8 @@ class WeightFiles:
 
     files: tuple[Path, ...] = ()
     """The shards that exist, in index order."""
-    tensors: list[Tensor] = field(default_factory=list[Tensor])
-    """Every tensor of every readable shard."""
+    tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """Every tensor of every readable shard, by name."""
     problems: list[str] = field(default_factory=list[str])
     """Each reason why the weights cannot be loaded."""
     needs_conversion: bool = False
@@ -115,7 +115,7 @@ def _check_shard(path: Path, found: WeightFiles) -> dict[str, Tensor]:
         found.problems.append(str(exc))
         return {}
     found.files = (*found.files, path)
-    found.tensors.extend(header.values())
+    found.tensors.update(header)
     if not header:
         found.problems.append(f"{path.name}: holds no tensor; save the checkpoint again")
     return header

@@ -15,11 +15,15 @@ _BLOCK_BYTES: Final = 4096
 _SUFFIXES: Final = (".safetensors", ".bin", ".pt")
 
 
-def sample_weights(folder: Path) -> str | None:
-    """Return the 128-bit hex digest over a sample of the weights in `folder`; None without any, or when unreadable."""
+def sample_weights(folder: Path, *, adapter: Path | None = None) -> str | None:
+    """Return the 128-bit hex digest over a sample of the weights in `folder`, and of an adapter's in its own.
+
+    None without any, or when unreadable.
+    """
     digest = hashlib.blake2b(digest_size=16, person=b"milepost-sample")
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)
+        found = [*folder.iterdir(), *(adapter.iterdir() if adapter else ())]
+        paths = sorted(path for path in found if path.suffix in _SUFFIXES)
         for path in paths:
             _add_file(digest, path)
     except OSError:

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from infra.engines.adapter import merge_adapter
 from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
 from infra.engines.device import collect_facts
 from schemas.errors import EngineError, SetupError
@@ -216,6 +217,8 @@ def _load(spec: EngineSpec, num_threads: int | None) -> "tuple[PreTrainedModel, 
     )
     if num_gpus == 1 and torch.cuda.is_available():
         model = model.to("cuda")
+    if spec.adapter is not None:
+        merge_adapter(model, spec.adapter.path)
     model.generation_config = GenerationConfig()
     tokenizer = AutoTokenizer.from_pretrained(
         spec.model_path, trust_remote_code=spec.trust_remote_code, local_files_only=True

@@ -19,6 +19,10 @@ from schemas.states import FinishReason
 
 _DEFAULT_MEMORY_RATIO: Final = 0.7
 """Share of a GPU's memory: below vLLM's own 0.92, as trainers often share the device."""
+MAX_LORA_RANK: Final = 512
+"""Largest rank of an adapter that vLLM takes."""
+_LORA_RANKS: Final = (8, 16, 32, 64, 128, 256, MAX_LORA_RANK)
+"""Ranks that room can be made for."""
 _CPU_BATCHED_TOKENS: Final = 4096
 """Tokens of one step on a CPU: vLLM's default there; a prompt that does not fit waits for the next step."""
 
@@ -47,7 +51,9 @@ class _Core(Protocol):
     model_config: Any
     engine_core: Any
 
-    def add_request(self, request_id: str, prompt: object, params: object) -> str: ...
+    def add_request(self, request_id: str, prompt: object, params: object, *, lora_request: object) -> str: ...
+
+    def add_lora(self, lora_request: object) -> bool: ...
 
     def step(self) -> list[_Output]: ...
 
@@ -68,6 +74,7 @@ class VllmEngine:
         self._params: dict[SamplingSpec, Any] = {}
         with translated(spec, sampling):
             self._core = _load(spec, num_threads)
+            self._adapter = _load_adapter(spec, self._core)
             self._client_error: type[Exception] = import_module("vllm.exceptions").VLLMClientError
             self._tokens_input: Any = import_module("vllm.inputs").tokens_input
         config = self._core.model_config
@@ -94,7 +101,12 @@ class VllmEngine:
         if request.request_id in self._added:
             raise RequestRefusedError(f"request id {request.request_id!r} is in use; ids are unique while unfinished")
         try:
-            self._core.add_request(request.request_id, self._tokens_input(request.prompt_token_ids), params)
+            self._core.add_request(
+                request.request_id,
+                self._tokens_input(request.prompt_token_ids),
+                params,
+                lora_request=self._adapter,
+            )
         except (self._client_error, ValueError) as exc:
             # plain ValueErrors too: empty prompts and token ids outside the vocabulary are refused with them
             raise RequestRefusedError(
@@ -232,8 +244,26 @@ def _load(spec: EngineSpec, num_threads: int | None) -> _Core:
         enable_chunked_prefill=None if on_gpu else False,
         max_num_batched_tokens=None if on_gpu else max(spec.max_model_len, _CPU_BATCHED_TOKENS),
         disable_log_stats=True,
+        **_adapter_room(spec),
     )
     return llm.llm_engine
+
+
+def _adapter_room(spec: EngineSpec) -> dict[str, Any]:
+    """Return the options by which vLLM makes room for the adapter."""
+    if spec.adapter is None:
+        return {}
+    rank = next((rank for rank in _LORA_RANKS if rank >= spec.adapter.max_rank), MAX_LORA_RANK)
+    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
+
+
+def _load_adapter(spec: EngineSpec, core: _Core) -> object:
+    """Return what names the adapter in each request, loaded now: else the first request would find what is wrong."""
+    if spec.adapter is None:
+        return None
+    request: object = import_module("vllm.lora.request").LoRARequest("adapter", 1, str(spec.adapter.path))
+    core.add_lora(request)
+    return request
 
 
 def _leave_out_ranks(sampler: Any, torch: Any) -> None:

@@ -4,13 +4,14 @@ Owns the order of the steps: inspect, pin, identify, in which nothing is hashed 
 Folders, links and the hub are infra.checkpoints'.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from infra.checkpoints import inspect_checkpoint
-from infra.checkpoints.digests import digest_weights
+from infra.checkpoints.digests import digest_checkpoint
 from infra.checkpoints.global_step import named_position
 from infra.checkpoints.hub import fetch_checkpoint, is_hub_id
+from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.pins import (
     Pin,
     adopt_leftover_pin,
@@ -23,6 +24,7 @@ from infra.checkpoints.pins import (
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointIdentity, CheckpointReport
 from schemas.errors import CheckpointError
+from schemas.inference import AdapterSpec
 from schemas.training_position import TrainingPosition
 
 
@@ -37,7 +39,12 @@ class ResolvedCheckpoint:
     identity: CheckpointIdentity
     """Digests of weights, tokenizer and chat template."""
     folder: Path
-    """Where the engine loads from: weights, configuration, tokenizer and chat template (tokenizer_path's, if set)."""
+    """Where the engine loads from: weights, configuration, tokenizer and chat template (tokenizer_path's, if set). Of
+    an adapter: its base's, with the tokenizer that goes with the two."""
+    adapter: AdapterSpec | None = None
+    """What is applied to it; None for a whole model."""
+    base_name: str | None = None
+    """The model that training of the adapter started from, as it names it; None for a whole model."""
     pin: Pin
     """What holds `folder`; `pin.pinned` is False where hard links could not be made."""
 
@@ -53,9 +60,12 @@ def resolve_checkpoint(
     fileroot: Path,
     pinned_path: str | None = None,
     tokenizer_path: str | None = None,
+    base_path: str | None = None,
     allow_pickle_weights: bool = False,
 ) -> ResolvedCheckpoint:
     """Inspect, pin and identify the checkpoint `name`: a folder, or a hub id `org/name[@revision]`.
+
+    Of a LoRA adapter with the model that it is applied to: `base_path`, a folder or a hub id, else the one it names.
 
     Pins go to {fileroot}/pins, digests already computed to {fileroot}/cache. When the folder has been removed since a
     run of it was killed, the pin which that run left is used. `pinned_path` is read in its place where it is given: the
@@ -66,19 +76,19 @@ def resolve_checkpoint(
         StoreError: `fileroot` cannot be written.
     """
     pin_root = fileroot / "pins"
-    tokenizer_folder = find_tokenizer(tokenizer_path) if tokenizer_path else None
+    options = _options(tokenizer_path, base_path, allow_pickle_weights=allow_pickle_weights)
     source = _find_source(pinned_path or name, pin_root, allow_pickle_weights=allow_pickle_weights)
     leftover = None if _exists(source) else adopt_leftover_pin(pin_root, source)
     found = leftover.folder if leftover else source
-    report = _inspect_complete(found, tokenizer_folder, allow_pickle_weights)
+    report = _inspect_complete(found, options)
     if leftover is None:
         release_leftover_pins(pin_root, source)
-        pin = pin_checkpoint(report, pin_root, source=source, tokenizer_folder=tokenizer_folder)
+        pin = pin_checkpoint(report, pin_root, source=source, tokenizer_folder=options.tokenizer_folder)
     else:
         pin = adopted_pin(report, source, leftover.ownership)
     try:
         # Again: what was inspected may have been replaced before it was linked, what is pinned stays.
-        pinned = _inspect_complete(pin.folder, None, allow_pickle_weights)
+        pinned = _inspect_complete(pin.folder, _options(None, None, allow_pickle_weights=allow_pickle_weights))
         # A position that the state or a link's name told is not in the pinned folder.
         position = _position(name, report)
         pinned = pinned.model_copy(update={"global_step": position.global_step, "epoch": position.epoch})
@@ -87,7 +97,15 @@ def resolve_checkpoint(
     except BaseException:
         release_pin(pin)
         raise
-    return ResolvedCheckpoint(name=name, report=pinned, identity=identity, folder=pin.folder, pin=pin)
+    resolved = ResolvedCheckpoint(name=name, report=pinned, identity=identity, folder=pin.folder, pin=pin)
+    if report.adapter is None or pinned.adapter is None:
+        return resolved
+    return replace(
+        resolved,
+        folder=pinned.adapter.base_folder,
+        adapter=AdapterSpec(path=pin.folder, max_rank=pinned.adapter.max_rank),
+        base_name=report.adapter.base_name,
+    )
 
 
 def inspect_source(
@@ -96,6 +114,7 @@ def inspect_source(
     fileroot: Path,
     pinned_path: str | None = None,
     tokenizer_path: str | None = None,
+    base_path: str | None = None,
     allow_pickle_weights: bool = False,
 ) -> tuple[CheckpointReport, Path] | None:
     """Return the report of a checkpoint and its tokenizer's folder, pinning and hashing nothing.
@@ -105,12 +124,12 @@ def inspect_source(
     Raises:
         CheckpointError: it cannot be evaluated, with every problem found.
     """
-    tokenizer_folder = find_tokenizer(tokenizer_path) if tokenizer_path else None
+    options = _options(tokenizer_path, base_path, allow_pickle_weights=allow_pickle_weights)
     source = _find_source(pinned_path or name, fileroot / "pins", allow_pickle_weights=allow_pickle_weights)
     if not source.exists() and _has_leftover(fileroot / "pins", source):
         return None
-    report = _inspect_complete(source, tokenizer_folder, allow_pickle_weights)
-    return report, tokenizer_folder or report.path
+    report = _inspect_complete(source, options)
+    return report, report.tokenizer_folder or report.path
 
 
 def identify_checkpoint(report: CheckpointReport, *, cache_file: Path | None = None) -> CheckpointIdentity:
@@ -119,9 +138,9 @@ def identify_checkpoint(report: CheckpointReport, *, cache_file: Path | None = N
     Raises:
         CheckpointError: a file vanished, cannot be read, or changed while it was read.
     """
-    folder = report.path
+    folder = report.tokenizer_folder or report.path
     return CheckpointIdentity(
-        weight_digest=digest_weights(report.weight_files, cache_file=cache_file),
+        weight_digest=digest_checkpoint(report, cache_file=cache_file),
         tokenizer_digest=digest_tokenizer(folder),
         chat_template_digest=digest_chat_template(find_chat_template(folder)),
     )
@@ -166,8 +185,38 @@ def find_tokenizer(tokenizer_path: str) -> Path:
     raise CheckpointError(f"tokenizer_path: {tokenizer_path} is not a folder; name one that holds tokenizer.json")
 
 
-def _inspect_complete(folder: Path, tokenizer_folder: Path | None, allow_pickle_weights: bool) -> CheckpointReport:
-    report = inspect_checkpoint(folder, tokenizer_folder=tokenizer_folder, allow_pickle_weights=allow_pickle_weights)
+def find_base(base_path: str, *, allow_pickle_weights: bool) -> Path:
+    """Return the folder of the model that adapters are applied to, fetched where a hub id names it.
+
+    Raises:
+        CheckpointError: it is no folder, or cannot be fetched.
+    """
+    path = Path(base_path).expanduser()
+    if _exists(path) and path.is_dir():
+        return path
+    if is_hub_id(base_path) and not _exists(path):
+        return fetch_checkpoint(base_path, allow_pickle_weights=allow_pickle_weights)
+    raise CheckpointError(
+        f"actor.base_path: {base_path} is not a folder; name the one that holds config.json and the weights of the "
+        f"model that the adapter is applied to"
+    )
+
+
+def _options(tokenizer_path: str | None, base_path: str | None, *, allow_pickle_weights: bool) -> InspectionOptions:
+    return InspectionOptions(
+        tokenizer_folder=find_tokenizer(tokenizer_path) if tokenizer_path else None,
+        base_folder=find_base(base_path, allow_pickle_weights=allow_pickle_weights) if base_path else None,
+        allow_pickle_weights=allow_pickle_weights,
+    )
+
+
+def _inspect_complete(folder: Path, options: InspectionOptions) -> CheckpointReport:
+    report = inspect_checkpoint(
+        folder,
+        tokenizer_folder=options.tokenizer_folder,
+        allow_pickle_weights=options.allow_pickle_weights,
+        base_folder=options.base_folder,
+    )
     if report.status != "complete":
         listed = "".join(f"\n  - {problem}" for problem in report.problems)
         raise CheckpointError(f"the checkpoint {folder} is {report.status.replace('_', ' ')}:{listed}")

@@ -16,6 +16,7 @@ def resolve(config: EvaluationConfig) -> ResolvedCheckpoint:
         fileroot=Path(config.cluster.fileroot),
         pinned_path=config.actor.pinned_path,
         tokenizer_path=config.tokenizer_path,
+        base_path=config.actor.base_path,
         allow_pickle_weights=config.engine.allow_pickle_weights,
     )
 

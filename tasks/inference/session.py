@@ -351,11 +351,17 @@ class RunSession:
 
 
 def open_session(
-    config: EvaluationConfig, plan: Plan, prompts: pa.Table, *, global_step: int | None, now: datetime
+    config: EvaluationConfig,
+    plan: Plan,
+    prompts: pa.Table,
+    *,
+    global_step: int | None,
+    base: str | None = None,
+    now: datetime,
 ) -> RunSession:
     """Return the unfinished run of this plan, else a new one, owned by this process.
 
-    `prompts` is PROMPT_SCHEMA, refused items included.
+    `prompts` is PROMPT_SCHEMA, refused items included; `base` names what an adapter is applied to.
 
     Raises:
         StoreError: the run folder cannot be made or read.
@@ -379,6 +385,7 @@ def open_session(
         trial_name=config.trial_name,
         checkpoint=config.actor.path,
         global_step=global_step,
+        base=base,
         status=RunStatus.RUNNING,
         started_at=now,
     )

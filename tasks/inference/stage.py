@@ -21,7 +21,7 @@ from schemas.validation_set import ValidationSet
 from tasks.checkpoint.resolution import ResolvedCheckpoint
 from tasks.inference.canaries import plan_canaries
 from tasks.inference.journal import finished_samples, read_tables
-from tasks.inference.layout import lay_out_replicas
+from tasks.inference.layout import check_adapter, lay_out_replicas
 from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
 from tasks.inference.planning import PlanSettings, default_batch_size, make_plan, planned_dtype
 from tasks.inference.recovery import Recovery, WorkerEnd
@@ -40,10 +40,12 @@ def plan_run(
     """Plan the run, take up its unfinished predecessor if there is one, and divide the work among the replicas.
 
     Raises:
+        CheckpointError: the engine cannot apply the adapter.
         SetupError: the engine's environment is not there, or there are fewer devices than replicas.
         StoreError: the run folder cannot be made or read.
     """
     generation = config.generation
+    check_adapter(config, checkpoint.report)
     engine_python, device, placements, engine_packages = lay_out_replicas(config)
     provenance = collect_provenance().model_copy(update={"engine_packages": engine_packages})
     plan = make_plan(
@@ -75,6 +77,7 @@ def plan_run(
     memory = _batch_size_memory(config, checkpoint, plan, device=device, provenance=provenance)
     settings = ReplicaSettings(
         model_path=checkpoint.folder,
+        adapter=checkpoint.adapter,
         batch_size=_starting_size(memory) if config.oom.shrink else memory.configured,
         engine_python=engine_python,
         device=device,
@@ -84,7 +87,12 @@ def plan_run(
         memory=memory if config.oom.shrink else None,
     )
     session = open_session(
-        config, plan, validation_set.prompts.table, global_step=checkpoint.report.global_step, now=now
+        config,
+        plan,
+        validation_set.prompts.table,
+        global_step=checkpoint.report.global_step,
+        base=checkpoint.base_name,
+        now=now,
     )
     with session.failure_recorded():
         session.start_attempt(config, settings, provenance)

@@ -306,10 +306,10 @@ def _process_start() -> float:
 
 def _loaded_facts(engine: Engine, spec: WorkerSpec) -> EngineFacts:
     """Return the engine's facts with digests of the files that this process loaded them from, whatever it was told."""
-    folder = spec.engine.model_path
+    folder, adapter = spec.engine.model_path, spec.engine.adapter
     return engine.facts.model_copy(
         update={
-            "weight_sample": sample_weights(folder),
+            "weight_sample": sample_weights(folder, adapter=adapter and adapter.path),
             "tokenizer_digest": digest_tokenizer(folder),
             "chat_template_digest": digest_chat_template(find_chat_template(folder)),
             "sampling": spec.sampling,

@@ -117,6 +117,7 @@ def open_regrading(regrading: Regrading, *, now: datetime) -> RunSession:
             trial_name=config.trial_name,
             checkpoint=state.checkpoint,
             global_step=state.global_step,
+            base=state.base,
             status=RunStatus.RUNNING,
             started_at=now,
             attempts=state.attempts,

@@ -55,6 +55,7 @@ def _provenance(session: RunSession) -> list[tuple[str, str]]:
     attempt = session.state.last_launch
     devices = sorted({fact.device for each in session.state.attempts for fact in each.engine_facts})
     return [
+        *([("LoRA adapter on", session.state.base)] if session.state.base else []),
         ("engine", session.plan.engine),
         ("dtype", session.plan.dtype),
         ("devices", ", ".join(devices) or UNDEFINED),
@@ -78,6 +79,7 @@ def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ..
         num_failed=whole.num_failed,
         num_attempts=session.attempt,
         num_resumed=session.num_resumed,
+        base_checkpoint=session.state.base,
         wall_s=session.wall_s,
         engine_s=sum(attempt.engine_s for attempt in session.state.attempts),
         differences=session.state.differences,
@@ -126,6 +128,7 @@ def _runs_table(config: EvaluationConfig, session: RunSession, certificate: Merg
         "versions": list(provenance.versions().items()),
         "differences": list(state.differences),
         "config": config_to_yaml(config),
+        "base_checkpoint": state.base,
         "regrade_of": state.regrade_of,
     }
     return pa.Table.from_pylist([row], schema=RUNS)

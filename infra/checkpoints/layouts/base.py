@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ADAPTER_CONFIG: Final = "adapter_config.json"
-_WEIGHTS: Final = re.compile(r".*\.safetensors|pytorch_model.*\.bin", re.DOTALL)
+_WEIGHTS: Final = re.compile(r".*\.safetensors|(?:pytorch|adapter)_model.*\.bin", re.DOTALL)
 
 
 class Contents(NamedTuple):

@@ -23,7 +23,12 @@ from infra.checkpoints.layouts.base import (
 )
 
 _FOLDER_NAME: Final = re.compile(r"global_step_(\d+)")
-_MODELS: Final = ("actor/huggingface", "actor/model/huggingface", "actor/model/huggingface/adapter")
+_MODELS: Final = (
+    "actor/huggingface",
+    "actor/model/huggingface",
+    "actor/model/huggingface/adapter",
+    "actor/lora_adapter",
+)
 _FSDP_SHARD: Final = re.compile(r"model_world_size_\d+_rank_\d+\.pt")
 _MEGATRON_DUMPS: Final = ("dist_ckpt", "model/dist_ckpt")
 _TRACKER: Final = "latest_checkpointed_iteration.txt"

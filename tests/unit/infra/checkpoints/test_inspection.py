@@ -152,14 +152,6 @@ def test_pickle_weights_need_conversion_unless_allowed(tmp_path: Path) -> None:
     assert inspect_checkpoint(folder, allow_pickle_weights=True).status == "incomplete"
 
 
-def test_an_adapter_names_its_base_and_the_way_out(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
-    (tmp_path / "adapter_model.safetensors").write_bytes(safetensors({"a": (1,)}))
-    report = inspect_checkpoint(tmp_path)
-    assert report.status == "needs_conversion"
-    assert "LoRA adapter of org/base" in report.problems[0]
-
-
 def test_a_missing_chat_template_is_reported_and_no_problem_in_itself(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path)
     (folder / "tokenizer_config.json").write_text('{"eos_token": {"content": "<|im_end|>"}}')
