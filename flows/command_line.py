@@ -1,6 +1,7 @@
 """What the commands share: how errors are shown, options that mean the same everywhere."""
 
 import json
+import logging
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ _PREFECT_DEFAULTS: Final = {
     # The command prints its own lines; Prefect's, tracebacks included, go to its API and are shown in its UI.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "flows,tasks,infra",
+    # Its own threads report each record that a server which is gone does not take; the command says it once.
+    "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
 }
 
 
@@ -37,6 +40,8 @@ def set_prefect_defaults() -> None:
     """Set what the user has not set of Prefect's environment variables; call it before Prefect is imported."""
     for name, value in _PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
+    # past all loggers, it prints the log lines that it cannot send, unless this is off
+    logging.raiseExceptions = os.environ["PREFECT_LOGGING_INTERNAL_LEVEL"] == "DEBUG"
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -13,7 +13,7 @@ from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCre
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
-from prefect.exceptions import ObjectNotFound, ParameterTypeError
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, ParameterTypeError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.templating import apply_values
@@ -24,6 +24,7 @@ from prefect.workers.utilities import (
 from pydantic import ValidationError
 
 from flows.automations import read_targets, upsert_alerts, upsert_trigger
+from flows.gpu_budget import ensure_budget
 from schemas.config import EvaluationConfig
 from schemas.deployment import (
     Change,
@@ -65,12 +66,14 @@ class Pool(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What takes the place of the parameters that the file declares."""
+    """What the file does not declare, or what takes the place of that."""
 
     config: EvaluationConfig | None
     """What is evaluated. None: what the file says, and nobody is alerted."""
     root: Path | None
     """Folder of checkpoints that are looked after from now on. None: what the file says, once switched on."""
+    gpus: int | None = None
+    """GPUs that all evaluations of the server take together. 0: no limit. None: what was said before."""
 
 
 def read_deployments(path: Path = PREFECT_FILE) -> tuple[DeploymentSpec, ...]:
@@ -108,6 +111,8 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted, pool: Pool) -> Deplo
     blocks = read_targets(alerts)
     with _refusals_translated(), get_client(sync_client=True) as client:
         done = _ensure_pool(client, pool, {spec.work_pool.work_queue_name for spec in specs} - {_UNLIMITED_QUEUE})
+        if wanted.gpus is not None:
+            done += ensure_budget(client, wanted.gpus)
         for spec in specs:
             registration = _register(client, flows[spec.name], spec)
             done.append(registration)
@@ -173,8 +178,10 @@ def _ensure_pool(client: SyncPrefectClient, pool: Pool, queues: set[str | None])
     try:
         found = client.read_work_pool(pool.name)
     except ObjectNotFound:
-        found = client.create_work_pool(_new_pool(pool))
-        change = "created"
+        with suppress(ObjectAlreadyExists):  # a worker of it that starts just now was quicker
+            client.create_work_pool(_new_pool(pool))
+            change = "created"
+        found = client.read_work_pool(pool.name)
     if found.type != pool.type:
         raise SetupError(
             f"the work pool {pool.name!r} is of type {found.type!r}, not {pool.type!r}; add --work-pool-type "

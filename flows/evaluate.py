@@ -12,6 +12,7 @@ from prefect import flow
 from prefect.futures import PrefectFuture, wait
 from prefect.utilities.annotations import quote
 
+from flows.gpu_budget import check_budget, gpus_held
 from infra.checkpoints.pins import release_pin, verify_pin
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
@@ -57,6 +58,7 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
     if checkpoint_path:
         config = config.model_copy(update={"actor": config.actor.model_copy(update={"path": checkpoint_path})})
     check_launchable(config)
+    check_budget(config)
     open_store(config.cluster.fileroot).check_writable()
     checkpoint = resolve_checkpoint_task(config)
     run_id = ""
@@ -64,7 +66,8 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
         validation_set, drift = _guarded_validation_set(config, checkpoint)
         with plan_run_task(config, checkpoint, _quoted(validation_set), now=datetime.now(UTC)) as session, _launched():
             run_id = session.run.run_id
-            consistency = _generate_consistently(config, session)
+            with gpus_held(config, session.stopping):
+                consistency = _generate_consistently(config, session)
             verify_pin(checkpoint.pin)
             certificate = merge_samples_task(session)
             aggregate_metrics_task(session.run, config.metrics)

@@ -38,6 +38,8 @@ HIDDEN: Final = {
     "PREFECT__SERVER_FINAL": "1",
 }
 """Settings of a server that nobody but its command knows: no UI, no schedules."""
+_own_urls: Final[set[str]] = set()
+"""Of the servers that this process has started."""
 
 
 class LocalServer:
@@ -121,6 +123,7 @@ class LocalServer:
             self.check()
             if _answers(f"{url}/health"):
                 self._lock.close()
+                _own_urls.add(url)
                 return url
             if time.monotonic() - self._started > self._timeout_s:
                 raise self._failure(f"gave no answer within {self._timeout_s:g} s")
@@ -157,6 +160,11 @@ class LocalServer:
             f"a Prefect server of this command's own {what}; start one with `prefect server start` and set "
             f"PREFECT_API_URL, or try again. It said: {tail or 'nothing'}"
         )
+
+
+def is_own_server(api_url: str) -> bool:
+    """Whether this process has started the server: it ends with this command, and nobody else uses it."""
+    return api_url in _own_urls
 
 
 def require_answer(api_url: str) -> None:
@@ -211,7 +219,8 @@ def end_with_parent() -> None:
 
 def _end_with_parent() -> None:
     with suppress(OSError):
-        sys.stdin.buffer.read()
+        while os.read(sys.stdin.fileno(), 1):  # unbuffered: the interpreter's end would trip over a lock that is held
+            pass
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_STOP_TIMEOUT_S)
     os._exit(1)

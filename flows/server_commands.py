@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PoolName = Annotated[str, typer.Option("--pool", metavar="NAME", help="Work pool that runs the evaluations")]
 
 
-def deploy(
+def deploy(  # noqa: PLR0913 - each is an option of the command
     config: Annotated[
         Path | None, typer.Argument(metavar="[CONFIG]", help="What the deployments evaluate; the demo's without one")
     ] = None,
@@ -25,6 +25,9 @@ def deploy(
         Path | None, typer.Option(help="Folder of checkpoints that `reconcile` looks through every five minutes")
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, max=1000, help="Evaluations at once, over all deployments")] = 1,
+    gpus: Annotated[
+        int | None, typer.Option(min=0, max=1_000_000, help="GPUs that all evaluations take together; 0 for no limit")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Register deployments, triggers and alerts with the server at PREFECT_API_URL. A second time changes nothing."""
@@ -37,7 +40,7 @@ def deploy(
         require_server()
         from flows.deployments import Pool, Wanted, deploy, read_deployments
 
-        report = deploy(read_deployments(), Wanted(loaded, root), Pool(pool, work_pool_type, at_once))
+        report = deploy(read_deployments(), Wanted(loaded, root, gpus), Pool(pool, work_pool_type, at_once))
         show(report, _print_report, as_json=as_json)
 
 

@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -103,6 +103,15 @@ class RunOwnership:
         # in place: opening a file asks a network file system anew, a name that is replaced may come from a cache
         self._beats += 1
         self.beat_path.write_text(f"{self._beats}\n", "ascii")
+
+
+def read_beats(run_folders: Iterable[Path]) -> frozenset[str]:
+    """Return the beats of all owners of these folders: while one lives, a look is not like one seconds earlier."""
+    beats: set[str] = set()
+    for path in (path for folder in run_folders for path in (folder / "owners").glob("*.beat")):
+        with suppress(OSError):  # let go, and the folder with it
+            beats.add(f"{path} {path.read_text('ascii')}")
+    return frozenset(beats)
 
 
 def is_abandoned(run_folder: Path) -> bool:

@@ -128,7 +128,7 @@ class DeploymentFile(Model):
 class Registration(Model):
     """What became of one thing on the server."""
 
-    kind: Literal["work pool", "work queue", "deployment", "automation", "alert target"]
+    kind: Literal["work pool", "work queue", "GPU budget", "deployment", "automation", "alert target"]
     """What it is."""
     name: str
     """Its name."""

@@ -82,6 +82,8 @@ class EvaluationRecord(Model):
     """Digest of the weights."""
     path: Path
     """The checkpoint under which they are evaluated."""
+    series: str = ""
+    """Tells its attempts from those of a record that was removed to begin anew."""
     state: EvaluationState = "waiting"
     """Where it stands. `running` with a dead owner is one that was interrupted, and goes on."""
     num_failures: int = 0

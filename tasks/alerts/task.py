@@ -4,7 +4,9 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import httpx
 from prefect.events import emit_event
+from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
 
 from infra.run_directory import RunDirectory
@@ -15,6 +17,8 @@ from schemas.summary import RunSummary
 from tasks.alerts.ledger import alert_folder, enter_event
 from tasks.alerts.message import compose
 
+PREFECT_FAILURES: Final = (httpx.HTTPError, PrefectException)
+"""What a call to a Prefect server raises when it is out of reach, or refuses."""
 _GOOD_NEWS: Final = (CheckpointLanded, EvaluationCompleted)
 
 logger = logging.getLogger(__name__)

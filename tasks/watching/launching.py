@@ -25,7 +25,7 @@ class EvaluationOrder:
     """One attempt at an evaluation."""
 
     name: str
-    """The same for the same attempt, whoever orders it: evaluation key, weights and number of the attempt."""
+    """The same for the same attempt, whoever orders it: evaluation key, weights, series and number of the attempt."""
     config: EvaluationConfig
     """Of this checkpoint."""
     folder: Path
@@ -38,6 +38,8 @@ class EvaluationEnd:
 
     error: str
     """What it said; empty when it went well."""
+    is_unwanted: bool = False
+    """Whether somebody put an end to it: there is no other attempt."""
 
 
 class RunningEvaluation(Protocol):
@@ -59,6 +61,7 @@ class EvaluationLauncher(Protocol):
         """Start an attempt; the one of that name that runs already, where it outlives watchers.
 
         Raises:
+            TransientError: it cannot be started now; that is no failure of the evaluation.
             MilepostError: it cannot be started.
         """
         ...

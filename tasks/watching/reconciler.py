@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Final
 
 from infra.announcements import SPOOL
 from schemas.config import config_to_yaml
-from schemas.errors import CheckpointError, MilepostError
+from schemas.errors import CheckpointError, MilepostError, TransientError
 from schemas.watch import LandedCheckpoint, WatchOutcome
 from tasks.watching.launching import EvaluationLauncher
 from tasks.watching.observation import Observer, WholeCheckpoint, describe_landed
@@ -104,6 +105,8 @@ class Reconciler:
         self._reader: threading.Thread | None = None
         self._aside: dict[tuple[str, str], float] = {}
         self._warned_at = -_UNREADABLE_S
+        self._paused_until = 0.0
+        self._hindrance = ""
         self._num_done = 0
         self._num_failed = 0
 
@@ -233,7 +236,7 @@ class Reconciler:
             if item.landed.weight_digest is None:
                 if self._reader is None:
                     self._reader = self._start(partial(self._identify, item), daemon=True)
-            elif len(self._slots) < self._settings.max_concurrent:
+            elif len(self._slots) < self._settings.max_concurrent and now >= self._paused_until:
                 self._aside[item.key] = float("inf") if once else now + self._settings.poll_s
                 self._slots[item.key] = self._start(partial(self._settle, item), daemon=False)
 
@@ -248,7 +251,8 @@ class Reconciler:
             finally:
                 self._wake.set()
 
-        thread = threading.Thread(target=run, name="watch", daemon=daemon)
+        # in the caller's context: a Prefect run takes the log lines of its own threads only
+        thread = threading.Thread(target=copy_context().run, args=(run,), name="watch", daemon=daemon)
         thread.start()
         return thread
 
@@ -260,12 +264,26 @@ class Reconciler:
 
     def _settle(self, item: _Item) -> None:
         evaluation = item.watched.evaluation
-        ending: Settlement = settle(evaluation, item.landed, self._launcher, clock=_now, stopping=self._stopping)
+        try:
+            ending: Settlement = settle(evaluation, item.landed, self._launcher, clock=_now, stopping=self._stopping)
+        except TransientError as exc:
+            self._pause(str(exc))
+            return
         with self._lock:
             self._num_done += ending == "done"
             self._num_failed += ending == "failed"
+            self._hindrance = ""
         item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
         _note_settled(item.watched, item.landed)
+
+    def _pause(self, hindrance: str) -> None:
+        """Launch nothing for a while, whatever the checkpoint: what launches is out of reach."""
+        with self._lock:
+            self._num_failed += 1
+            self._paused_until = time.monotonic() + max(self._settings.poll_s, self._settings.retry_after_s)
+            if hindrance != self._hindrance:
+                logger.warning("%s; no evaluation is launched until that is over", hindrance)
+            self._hindrance = hindrance
 
 
 def _let_go(watched: _Watched) -> None:

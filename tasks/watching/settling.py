@@ -14,6 +14,7 @@ A process that dies leaves `running` with a dead owner: the next one claims, loo
 
 import logging
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from infra.checkpoints.folder_state import read_state
 from infra.run_ownership import RunOwnership
 from infra.watch_folder import WatchFolder
 from schemas.config import EvaluationConfig
-from schemas.errors import CheckpointError, MilepostError
+from schemas.errors import CheckpointError, MilepostError, TransientError
 from schemas.watch import EvaluationRecord, LandedCheckpoint
 from tasks.watching.evaluation_key import evaluation_key
 from tasks.watching.launching import EvaluationEnd, EvaluationLauncher, EvaluationOrder, RunningEvaluation
@@ -104,6 +105,7 @@ def settle(
     """Bring an identified checkpoint's evaluation as far as it goes now.
 
     Raises:
+        TransientError: nothing can be launched now; it is as if this had not been called.
         StoreError: the folder, the store or a run cannot be read or written.
     """
     digest = landed.weight_digest or ""
@@ -114,7 +116,7 @@ def settle(
     if ownership is None:
         return "elsewhere"
     try:
-        record = evaluation.folder.read_record(digest) or EvaluationRecord(weight_digest=digest, path=landed.path)
+        record = evaluation.folder.read_record(digest) or _new_record(digest, landed)
         if (hindrance := _hindrance(record, clock())) is not None:
             return hindrance
         if _publish_known(evaluation, record, clock):
@@ -124,6 +126,10 @@ def settle(
         return _attempt(evaluation, landed, record, launcher, _Watch(ownership, clock, stopping))
     finally:
         ownership.release()
+
+
+def _new_record(digest: str, landed: LandedCheckpoint) -> EvaluationRecord:
+    return EvaluationRecord(weight_digest=digest, path=landed.path, series=secrets.token_hex(4))
 
 
 def is_settled(evaluation: Evaluation, landed: LandedCheckpoint) -> bool:
@@ -168,15 +174,18 @@ def _attempt(
     evaluation.folder.write_record(record)
     actor = evaluation.config.actor.model_copy(update={"path": str(landed.path), "pinned_path": str(model)})
     order = EvaluationOrder(
-        name=f"{evaluation.folder.key}-{record.weight_digest}-{record.num_failures + 1}",
+        name=f"{evaluation.folder.key}-{record.weight_digest}-{record.series}{record.num_failures + 1}",
         config=evaluation.config.model_copy(update={"actor": actor}),
         folder=evaluation.folder.result_folder(record.weight_digest),
     )
     logger.info("evaluating %s (step %s)", landed.path, landed.position.global_step)
     try:
         running = launcher.launch(order)
+    except TransientError as exc:
+        evaluation.folder.write_record(record.model_copy(update={"state": "waiting", "error": str(exc)}))
+        raise
     except MilepostError as exc:
-        _note_failure(evaluation, record, str(exc), watch.clock())
+        _note_failure(evaluation, record, EvaluationEnd(error=str(exc)), watch.clock())
         return "failed"
 
     def stop() -> None:
@@ -194,7 +203,7 @@ def _attempt(
         _vanish(evaluation, landed)
         evaluation.folder.write_record(record.model_copy(update={"state": "waiting", "error": end.error}))
         return "vanished"
-    _note_failure(evaluation, record, end.error, watch.clock())
+    _note_failure(evaluation, record, end, watch.clock())
     return "failed"
 
 
@@ -221,12 +230,12 @@ def _publish_known(evaluation: Evaluation, record: EvaluationRecord, clock: Call
     return True
 
 
-def _note_failure(evaluation: Evaluation, record: EvaluationRecord, error: str, now: datetime) -> None:
+def _note_failure(evaluation: Evaluation, record: EvaluationRecord, end: EvaluationEnd, now: datetime) -> None:
     watch = evaluation.config.watch
     num_failures = record.num_failures + 1
-    error = error or "it ended well, but published nothing"
+    error = end.error or "it ended well, but published nothing"
     changes: dict[str, object] = {"num_failures": num_failures, "error": error}
-    if num_failures >= watch.max_attempts:
+    if end.is_unwanted or num_failures >= watch.max_attempts:
         changes |= {"state": "failed", "finished_at": now, "not_before": None}
         logger.error("%s: given up after %d attempts: %s", record.path, num_failures, error)
     else:

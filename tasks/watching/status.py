@@ -107,6 +107,6 @@ def _progress(evaluation: Evaluation, record: EvaluationRecord, now: datetime) -
             return "waiting", "was interrupted; the next watcher goes on"
         return "running", ""
     if not record.num_failures:
-        return "waiting", ""
+        return "waiting", record.error or ""
     due = "now" if record.not_before is None or record.not_before <= now else f"at {record.not_before:%H:%M:%S} UTC"
     return "retrying", f"attempt {record.num_failures} failed, the next is due {due}: {record.error}"

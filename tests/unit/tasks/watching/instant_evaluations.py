@@ -13,7 +13,7 @@ from infra.checkpoints.digests import digest_weights
 from infra.run_directory import RunDirectory, create_run, find_resumable
 from infra.store import open_store
 from schemas.config import EvaluationConfig, config_to_yaml, load_config
-from schemas.errors import EngineError
+from schemas.errors import EngineError, TransientError
 from schemas.inference import Plan, SamplingSpec
 from schemas.run import RunState
 from schemas.states import RunStatus
@@ -45,13 +45,25 @@ def published_runs(config: EvaluationConfig) -> list[dict[str, Any]]:
 class InstantLauncher:
     """Evaluates in its own process, which can die in the middle, and resumes what it had left then."""
 
-    def __init__(self, *, duration_s: float = 0.0, fails: Callable[[EvaluationOrder], bool] = lambda _order: False):
+    def __init__(
+        self,
+        *,
+        duration_s: float = 0.0,
+        fails: Callable[[EvaluationOrder], bool] = lambda _order: False,
+        is_unwanted: bool = False,
+    ):
+        self.is_unwanted = is_unwanted
+        self.hindrance = ""
+        self.num_refused = 0
         self.orders: list[EvaluationOrder] = []
         self.num_running = self.most_running = 0
         self._duration_s = duration_s
         self._fails = fails
 
     def launch(self, order: EvaluationOrder) -> "InstantEvaluation":
+        if self.hindrance:
+            self.num_refused += 1
+            raise TransientError(self.hindrance)
         self.orders.append(order)
         self.num_running += 1
         self.most_running = max(self.most_running, self.num_running)
@@ -75,7 +87,7 @@ class InstantEvaluation:
             return None
         self._launcher.num_running -= 1
         if self._fails:
-            return EvaluationEnd(error="made to fail")
+            return EvaluationEnd(error="made to fail", is_unwanted=self._launcher.is_unwanted)
         publish(self._order)
         return EvaluationEnd(error="")
 

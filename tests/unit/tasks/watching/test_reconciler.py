@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def status(root: Path, *configs: EvaluationConfig) -> WatchStatus:
 
 def states(root: Path, config: EvaluationConfig) -> dict[str, str]:
     return {one.path.name: one.cells[0].state for one in status(root, config).checkpoints}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def held(config: EvaluationConfig) -> list[Path]:
@@ -155,6 +163,47 @@ def test_failures_are_tried_again_up_to_the_cap_and_never_done(root: Path, tmp_p
     assert len({order.name for order in launcher.orders}) == 4, "an attempt has a name of its own"
     (cell,) = (one.cells[0] for one in status(root, config).checkpoints if one.path.name == "checkpoint-20")
     assert cell.detail == "made to fail"
+
+
+def test_a_launcher_out_of_reach_is_no_failure_of_an_evaluation(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.max_attempts=1")
+    launcher = InstantLauncher()
+    launcher.hindrance = "the server is gone"
+    first = reconcile(root, config, launcher)
+    assert (first.num_done, first.num_failed, first.num_open) == (0, 1, 3), "asked once, not once per checkpoint"
+    assert set(states(root, config).values()) == {"waiting"}
+    assert "the server is gone" in {one.cells[0].detail for one in status(root, config).checkpoints}
+    launcher.hindrance = ""
+    assert reconcile(root, config, launcher).num_done == 3
+
+
+def test_a_watcher_waits_for_a_launcher_that_is_out_of_reach(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.max_attempts=1")
+    launcher = InstantLauncher()
+    launcher.hindrance = "the server is gone"
+    reconciler = Reconciler(root, [make_evaluation(config)], launcher)
+    thread = threading.Thread(target=reconciler.run)
+    thread.start()
+    try:
+        wait_until(lambda: launcher.num_refused >= 2)
+        launcher.hindrance = ""
+        wait_until(lambda: len(published_runs(config)) == 3)
+    finally:
+        reconciler.stop()
+        thread.join()
+
+
+def test_what_somebody_put_an_end_to_is_not_tried_again(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.every=3")
+    launcher = InstantLauncher(fails=lambda _order: True, is_unwanted=True)
+    assert reconcile(root, config, launcher).num_failed == 1
+    assert reconcile(root, config, launcher).num_open == 0
+    assert states(root, config)["checkpoint-30"] == "failed"
+    assert len(launcher.orders) == 1
+    shutil.rmtree(launcher.orders[0].folder)
+    assert reconcile(root, config, launcher).num_failed == 1
+    first, second = launcher.orders
+    assert first.name != second.name, "what is begun anew is not found to have ended long ago"
 
 
 def test_the_wait_before_an_attempt_doubles(root: Path, tmp_path: Path) -> None:
@@ -333,10 +382,8 @@ def test_it_goes_on_until_it_is_stopped_and_sees_what_comes(root: Path, tmp_path
     try:
         for step in (40, 50):
             make_checkpoint(root / f"checkpoint-{step}", fill=step)
-            deadline = time.monotonic() + 60
-            while states(root, config).get(f"checkpoint-{step}") != "done":
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            name = f"checkpoint-{step}"
+            wait_until(lambda name=name: states(root, config).get(name) == "done")
     finally:
         reconciler.stop()
         thread.join()

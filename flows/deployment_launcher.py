@@ -1,0 +1,163 @@
+"""Evaluations as flow runs of the deployment `evaluate`: they outlive the watcher, and are found again by their name.
+
+A flow run says how it ended only where somebody is left to say so. Of a run whose process and worker are both gone the
+server says `Running` for ever; here, the signs of life of the evaluation itself decide.
+"""
+
+import logging
+import time
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Cancelled, Crashed
+
+from infra.run_ownership import OWNER_SILENCE_S
+from schemas.errors import TransientError
+from tasks.alerts.task import PREFECT_FAILURES
+from tasks.watching.launching import EvaluationEnd, EvaluationOrder
+from tasks.watching.pulse import Pulse
+
+_DEPLOYMENT: Final = "evaluate/evaluate"
+_WORKING_DIR: Final = "working_dir"
+"""Variable of a pool of processes: the folder that a run's relative paths start from."""
+_POLL_S: Final = 2.0
+_PENDING_S: Final = 900.0
+"""Longest time from a worker that takes a run to the run's first word: on a cluster, an image is fetched meanwhile."""
+_UNTAKEN_S: Final = 60.0
+"""Seconds after which it is said that nobody has taken a run yet."""
+
+logger = logging.getLogger(__name__)
+
+
+def find_deployment() -> DeploymentResponse:
+    """Return the deployment that evaluates.
+
+    Raises:
+        TransientError: there is no server, or it does not answer, or has no such deployment.
+    """
+    if not PREFECT_API_URL.value():
+        raise TransientError("PREFECT_API_URL is not set")
+    try:
+        with get_client(sync_client=True) as client:
+            return client.read_deployment_by_name(_DEPLOYMENT)
+    except ObjectNotFound as exc:
+        raise TransientError(f"the Prefect server has no deployment {_DEPLOYMENT}") from exc
+    except PREFECT_FAILURES as exc:
+        raise TransientError(f"the Prefect server does not answer ({exc})") from exc
+
+
+def shares_files(deployment: DeploymentResponse) -> bool:
+    """Whether its runs see the files of this machine by the same names: those of a pool of processes do."""
+    return _WORKING_DIR in deployment.job_variables
+
+
+class DeploymentLauncher:
+    """Runs evaluations by the deployment `evaluate`."""
+
+    def launch(self, order: EvaluationOrder) -> "DeploymentEvaluation":
+        """Create the flow run of that name, unless it is there.
+
+        Raises:
+            TransientError: the server does not take it, or is not there.
+        """
+        deployment = find_deployment()
+        # relative paths of the configuration are the watcher's, wherever `milepost deploy` was given
+        variables = {_WORKING_DIR: str(Path.cwd())} if shares_files(deployment) else None
+        try:
+            with get_client(sync_client=True) as client:
+                run = client.create_flow_run_from_deployment(
+                    deployment.id,
+                    parameters={"config": order.config.model_dump(mode="json", exclude_defaults=True)},
+                    idempotency_key=order.name,
+                    job_variables=variables,
+                )
+        except PREFECT_FAILURES as exc:
+            raise TransientError(
+                f"the Prefect server takes no run of {_DEPLOYMENT} ({exc}); where another version of Milepost has "
+                "deployed it, `milepost deploy` renews it"
+            ) from exc
+        return DeploymentEvaluation(run, order)
+
+
+class DeploymentEvaluation:
+    """A flow run that evaluates."""
+
+    def __init__(self, run: FlowRun, order: EvaluationOrder) -> None:
+        """`run`: the flow run, as it was created or found."""
+        self._run_id: UUID = run.id
+        self._name = run.name
+        self._order = order
+        self._asked_at = 0.0
+        self._state: StateType | None = None
+        self._since = time.monotonic()
+        self._is_told = False
+        self._pulse: Pulse | None = None
+
+    def poll(self) -> EvaluationEnd | None:
+        """Return how it ended; None while it runs, waits for a worker, or the server does not answer."""
+        if time.monotonic() - self._asked_at < _POLL_S:
+            return None
+        self._asked_at = time.monotonic()
+        try:
+            with get_client(sync_client=True) as client:
+                return self._judge(client, client.read_flow_run(self._run_id).state)
+        except ObjectNotFound:
+            # its process, if it had one, goes on
+            return EvaluationEnd(error=f"the flow run {self._name} was deleted") if self._is_silent() else None
+        except PREFECT_FAILURES:
+            return None
+
+    def stop(self) -> bool:
+        """Leave it alone: whoever watches next finds it again."""
+        return False
+
+    def _judge(self, client: SyncPrefectClient, state: "State[object] | None") -> EvaluationEnd | None:
+        if state is None:
+            return None
+        if state.type != self._state:
+            self._state, self._since = state.type, time.monotonic()
+        if state.is_final():
+            return self._describe_end(state)
+        if state.is_scheduled():
+            self._tell_untaken()
+        is_lost = (state.is_running() or state.is_cancelling()) and self._is_silent()
+        if is_lost or (state.is_pending() and time.monotonic() - self._since > _PENDING_S):
+            return self._declare_dead(client, state)
+        return None
+
+    def _describe_end(self, state: "State[object]") -> EvaluationEnd:
+        if state.is_completed():
+            return EvaluationEnd(error="")
+        said = f"{state.name}: {state.message or 'no reason given'}"
+        if state.is_cancelled():
+            remedy = f"remove {self._order.folder} to have it evaluated after all"
+            return EvaluationEnd(error=f"the flow run {self._name} was cancelled ({said}); {remedy}", is_unwanted=True)
+        return EvaluationEnd(error=said)
+
+    def _is_silent(self) -> bool:
+        """Whether nobody has been at it for a minute."""
+        if self._pulse is None:
+            self._pulse = Pulse(self._order.config)
+        return self._pulse.silence_s() > OWNER_SILENCE_S
+
+    def _declare_dead(self, client: SyncPrefectClient, state: "State[object]") -> EvaluationEnd | None:
+        """Have the server say so too: until then the run holds its place in the queue."""
+        why = f"nobody is at this run, which was {state.name}: its process and its worker are gone"
+        dead: State[object] = Cancelled(message=why) if state.is_cancelling() else Crashed(message=why)
+        client.set_flow_run_state(self._run_id, dead)
+        return self._describe_end(dead)
+
+    def _tell_untaken(self) -> None:
+        if not self._is_told and time.monotonic() - self._since > _UNTAKEN_S:
+            self._is_told = True
+            logger.warning(
+                "%s: its flow run %s waits for a worker: either as many evaluations run as `milepost deploy --at-once` "
+                "allows, or no worker serves the pool (`milepost server` brings one)",
+                self._order.config.actor.path, self._name,
+            )  # fmt: skip
