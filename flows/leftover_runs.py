@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
-import httpx
 import psutil
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
@@ -18,11 +17,11 @@ from prefect.client.schemas.filters import (
     WorkPoolFilterName,
 )
 from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
-from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Crashed
 
 from infra.processes import end_processes
 from schemas.errors import TransientError
+from tasks.alerts.task import PREFECT_FAILURES
 
 _AT_WORK: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 _RUN_ID: Final = "PREFECT__FLOW_RUN_ID"
@@ -43,7 +42,7 @@ def end_leftover_runs(api_url: str, pool: str, worker: str, *, grace_s: float) -
     try:
         with SyncPrefectClient(api_url) as client:
             return _end_runs(client, pool, worker, grace_s)
-    except (httpx.HTTPError, PrefectException) as exc:
+    except PREFECT_FAILURES as exc:
         raise TransientError(f"the Prefect server does not answer ({exc}); start again") from exc
 
 
