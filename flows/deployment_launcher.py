@@ -108,8 +108,9 @@ class DeploymentEvaluation:
             with get_client(sync_client=True) as client:
                 return self._judge(client, client.read_flow_run(self._run_id).state)
         except ObjectNotFound:
-            # its process, if it had one, goes on
-            return EvaluationEnd(error=f"the flow run {self._name} was deleted") if self._is_silent() else None
+            # the process of one that ran goes on
+            is_over = self._pulse is None or self._is_silent()
+            return EvaluationEnd(error=f"the flow run {self._name} was deleted") if is_over else None
         except PREFECT_FAILURES:
             return None
 
@@ -126,8 +127,10 @@ class DeploymentEvaluation:
             return self._describe_end(state)
         if state.is_scheduled():
             self._tell_untaken()
-        is_lost = (state.is_running() or state.is_cancelling()) and self._is_silent()
-        if is_lost or (state.is_pending() and time.monotonic() - self._since > _PENDING_S):
+        if state.is_pending() and time.monotonic() - self._since > _PENDING_S:
+            client.delete_flow_run(self._run_id)  # whatever other state it is given, it would start all the same
+            return EvaluationEnd(error=f"the flow run {self._name} did not start in {_PENDING_S:g} s, and was deleted")
+        if (state.is_running() or state.is_cancelling()) and self._is_silent():
             return self._declare_dead(client, state)
         return None
 

@@ -35,6 +35,8 @@ from schemas.deployment import (
     ScheduleSpec,
 )
 from schemas.errors import ConfigError, SetupError
+from tasks.watching.root import find_root
+from tasks.watching.settling import make_evaluation
 
 PREFECT_FILE: Final = Path(__file__).resolve().parents[1] / "prefect.yaml"
 """The declarations that come with Milepost."""
@@ -101,9 +103,13 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted, pool: Pool) -> Deplo
 
     Raises:
         ConfigError: an alert's address or a deployment's parameter cannot be used; nothing was registered.
+        CheckpointError: the root cannot be watched; nothing was registered.
         SetupError: the server refuses, or the pool is of another type.
     """
     flows = {spec.name: _load_flow(spec) for spec in specs}
+    if wanted.root is not None:
+        evaluations = [make_evaluation(wanted.config)] if wanted.config else []
+        wanted = wanted._replace(root=find_root(wanted.root, evaluations, is_patient=True))
     specs = tuple(_with_parameters(spec, wanted, pool) for spec in specs)
     for spec in specs:
         _check_parameters(flows[spec.name], spec)
@@ -155,7 +161,7 @@ def _with_parameters(spec: DeploymentSpec, wanted: Wanted, pool: Pool) -> Deploy
         parameters["config"] = wanted.config.model_dump(mode="json", exclude_defaults=True)
     schedules = spec.schedules
     if wanted.root is not None and "root" in parameters:
-        parameters["root"] = str(wanted.root.absolute())
+        parameters["root"] = str(wanted.root)
         schedules = tuple(schedule.model_copy(update={"active": True}) for schedule in schedules)
     return spec.model_copy(
         update={

@@ -148,13 +148,13 @@ def _wait_for_share(share: _Share, config: EvaluationConfig, stopping: threading
         if not is_told:
             is_told = True
             logger.info(
-                "waits since %s for %d GPUs of the budget %s, which others have now",
+                "waits since %s for %d of the GPUs of the budget %s, which others have now",
                 f"{datetime.now(UTC):%H:%M:%S} UTC", num_gpus(config), GPU_LIMIT,
             )  # fmt: skip
         if stopping.wait(_ASK_S):
             return
     if is_told:
-        logger.info("has its %d GPUs after %.0f s", num_gpus(config), time.monotonic() - began)
+        logger.info("goes on with its GPUs, %d, after %.0f s", num_gpus(config), time.monotonic() - began)
 
 
 def _take(share: _Share, config: EvaluationConfig) -> bool:

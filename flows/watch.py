@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @flow(name="reconcile", description="Evaluate the checkpoints of a folder that are wanted and not evaluated yet")
 def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
-    """Bring what is in `root` now as far as it goes, each evaluation one time.
+    """Bring what is in `root` now as far as it goes, each evaluation one time; a root may be made later.
 
     Args:
         config: What each checkpoint gets; `actor.path` in it stands for the checkpoint.
@@ -41,20 +41,22 @@ def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
     Raises:
         UserInputError: the folder cannot be watched, or the configuration cannot be launched.
     """
-    return watch([config], Path(root), once=True)
+    return watch([config], Path(root), once=True, is_patient=True)
 
 
-def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool) -> WatchOutcome:
+def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_patient: bool) -> WatchOutcome:
     """Evaluate each wanted checkpoint of `root` by each of `configs`, now or, without `once`, for ever.
+
+    `is_patient`: a root that is not there yet, in a folder that is, holds nothing to do; else it is an error.
 
     Raises:
         UserInputError: the folder cannot be watched, or a configuration cannot be launched.
     """
     evaluations = [make_evaluation(config) for config in configs]
-    real = find_root(root, evaluations, is_patient=not once)
+    real = find_root(root, evaluations, is_patient=is_patient)
     launcher = _choose_launcher(configs)
     try:
-        return Reconciler(real, evaluations, launcher, on_landed=_tell).run(once=once)
+        return Reconciler(real, evaluations, launcher, on_landed=_tell).run(once=once, is_patient=is_patient)
     finally:
         if PREFECT_API_URL.value():
             EventsWorker.drain_all(timeout=_EVENTS_END_S)

@@ -46,7 +46,7 @@ def watch(  # noqa: PLR0913 - each is an option of the command
 
         try:
             with interruptible(), shown_progress():
-                outcome = watch(configs, root, once=once)
+                outcome = watch(configs, root, once=once, is_patient=not once)
         except Interrupted as exc:
             end_within(_END_S, exc.exit_code)
             typer.echo(f"interrupted by {exc}; what is finished is kept: the same command goes on", err=True)

@@ -110,17 +110,17 @@ class Reconciler:
         self._num_done = 0
         self._num_failed = 0
 
-    def run(self, *, once: bool = False) -> WatchOutcome:
+    def run(self, *, once: bool = False, is_patient: bool = True) -> WatchOutcome:
         """Watch until stopped; with `once`, until all that can be done now has been tried one time.
 
         Raises:
-            CheckpointError: `once`, and the root cannot be read.
+            CheckpointError: the root cannot be read, and the caller is not patient.
             StoreError: the fileroot cannot be written, or holds a file that cannot be read.
         """
         for watched in self._watched:
             watched.evaluation.folder.prepare(config_to_yaml(watched.evaluation.config))
         try:
-            self._look(is_patient=not once)
+            self._look(is_patient=is_patient)
             looked_at, announced = time.monotonic(), self._announced_ns()
             while not self._stopping.is_set():
                 self._refill(once=once)
@@ -179,7 +179,7 @@ class Reconciler:
             raise CheckpointError(problem) from exc
         if time.monotonic() - self._warned_at >= _UNREADABLE_S:
             self._warned_at = time.monotonic()
-            logger.warning("%s; waiting for it", problem)
+            logger.warning("%s; until then there is nothing to do", problem)
 
     def _read_landed(self, watched: _Watched) -> None:
         """Learn what other watchers, or earlier ones, have found."""

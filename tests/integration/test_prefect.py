@@ -154,6 +154,10 @@ def test_bad_input_at_deploy_is_refused_and_nothing_is_registered(served: Served
     assert (refused.returncode, "no Prefect server answers" in refused.stderr) == (2, True), refused.stderr
     refused = served.milepost("deploy", variables={"PREFECT_API_URL": ""})
     assert (refused.returncode, "milepost server" in refused.stderr) == (2, True), refused.stderr
+    (tmp_path / "file").write_text("")
+    for root, reason in (("no/such/folder", "there is no such folder"), (str(tmp_path / "file"), "this is a file")):
+        refused = served.milepost("deploy", "--root", root)
+        assert (refused.returncode, reason in refused.stderr) == (2, True), refused.stderr
     assert updates(served) == before
 
 

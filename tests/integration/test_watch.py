@@ -120,6 +120,7 @@ def test_roots_and_configurations_that_cannot_be_are_refused(watch: Watch, tmp_p
     (tmp_path / "ck").mkdir()
     watch("watch.order=best").failure(2, "watch.order")
     watch("--order", "best").failure(2, "watch.order")
+    watch("valid_dataset.path=no/such/data.jsonl").failure(2, "no/such/data.jsonl")
     (tmp_path / "out" / "pins").mkdir(parents=True)
     watch(root=tmp_path / "out" / "pins").failure(2, "Milepost's own")
     assert json.loads(watch("--once").success())["num_done"] == 0
