@@ -23,7 +23,7 @@ from infra.checkpoints.findings import Findings
 from infra.checkpoints.global_step import find_epoch, find_global_step
 from infra.checkpoints.hub import find_snapshot, is_hub_id
 from infra.checkpoints.huggingface import InspectedModel
-from infra.checkpoints.layouts.base import is_weights, names_in
+from infra.checkpoints.layouts.base import is_folder, is_weights, names_in
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.safetensors_header import Tensor, read_header
 from infra.tokenizer.files import VOCABULARY_FILES
@@ -193,7 +193,7 @@ def _search_base(folder: Path, config: AdapterConfig, options: InspectionOptions
         )
     own = folder.absolute()
     for above in (own, own.parent, Path.cwd()):
-        if _is_folder(above / named):
+        if is_folder(above / named):
             return above / named
     snapshot = find_snapshot(named, revision=config.revision)
     if snapshot is not None:
@@ -204,13 +204,6 @@ def _search_base(folder: Path, config: AdapterConfig, options: InspectionOptions
         f"{CONFIG_NAME}: base_model_name_or_path is {shown}, which is no folder (looked for in {own}, in {own.parent} "
         f"and here) nor in the hub client's cache; set actor.base_path to the base's folder{fetching}"
     )
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a name that is too long for a path
-        return False
 
 
 def _check_updates(folder: Path, tensors: Mapping[str, Tensor], config: AdapterConfig, findings: Findings) -> None:

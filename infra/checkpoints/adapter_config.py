@@ -129,7 +129,7 @@ def _refuse_unsupported(content: JsonObject) -> None:
         for key, allowed in _TAKEN.items()
         if content.get(key) is not None and content[key] not in allowed
     ]
-    if "peft_type" not in content:
+    if content.get("peft_type") is None:
         raise CheckpointError(f"{CONFIG_NAME}: peft_type is absent, allowed: 'LORA'; save the adapter again with peft")
     if found:
         raise UnsupportedAdapterError(f"{CONFIG_NAME}: {'; '.join(found)}")

@@ -96,8 +96,10 @@ def digest_checkpoint(report: CheckpointReport, *, cache_file: Path | None = Non
     Of a whole model that of its weights; of an adapter over those, its base's and how the two are put together.
 
     Raises:
-        CheckpointError: as `digest_weights`.
+        CheckpointError: there are no weights; else as `digest_weights`.
     """
+    if not report.weight_files:
+        raise CheckpointError(f"{report.path}: no weights to be told by: {'; '.join(report.problems)}")
     own = digest_weights(report.weight_files, cache_file=cache_file)
     if report.adapter is None:
         return own

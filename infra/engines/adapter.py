@@ -1,8 +1,7 @@
 """A LoRA adapter merged into a loaded model: W + scale * B A for each linear layer that it updates."""
 
 # torch has no types in the controller's environment, where this file is checked:
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportMissingImports=false
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final

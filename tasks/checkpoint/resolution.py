@@ -11,6 +11,7 @@ from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.digests import digest_checkpoint
 from infra.checkpoints.global_step import named_position
 from infra.checkpoints.hub import fetch_checkpoint, is_hub_id
+from infra.checkpoints.layouts.base import is_folder
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.pins import (
     Pin,
@@ -178,21 +179,23 @@ def find_tokenizer(tokenizer_path: str) -> Path:
         CheckpointError: it is no folder, or cannot be fetched.
     """
     path = Path(tokenizer_path).expanduser()
-    if _exists(path) and path.is_dir():
+    if is_folder(path):
         return path
     if is_hub_id(tokenizer_path) and not _exists(path):
         return fetch_checkpoint(tokenizer_path, tokenizer_only=True)
     raise CheckpointError(f"tokenizer_path: {tokenizer_path} is not a folder; name one that holds tokenizer.json")
 
 
-def find_base(base_path: str, *, allow_pickle_weights: bool) -> Path:
-    """Return the folder of the model that adapters are applied to, fetched where a hub id names it.
+def find_base(base_path: str | None, *, allow_pickle_weights: bool) -> Path | None:
+    """Return the folder of the model that adapters are applied to, fetched where a hub id names it; None for None.
 
     Raises:
         CheckpointError: it is no folder, or cannot be fetched.
     """
+    if base_path is None:
+        return None
     path = Path(base_path).expanduser()
-    if _exists(path) and path.is_dir():
+    if is_folder(path):
         return path
     if is_hub_id(base_path) and not _exists(path):
         return fetch_checkpoint(base_path, allow_pickle_weights=allow_pickle_weights)
@@ -205,7 +208,7 @@ def find_base(base_path: str, *, allow_pickle_weights: bool) -> Path:
 def _options(tokenizer_path: str | None, base_path: str | None, *, allow_pickle_weights: bool) -> InspectionOptions:
     return InspectionOptions(
         tokenizer_folder=find_tokenizer(tokenizer_path) if tokenizer_path else None,
-        base_folder=find_base(base_path, allow_pickle_weights=allow_pickle_weights) if base_path else None,
+        base_folder=find_base(base_path, allow_pickle_weights=allow_pickle_weights),
         allow_pickle_weights=allow_pickle_weights,
     )
 

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from infra.announcements import Announcement, read_announcements
 from infra.checkpoints import inspect_checkpoint
+from infra.checkpoints.adapter import is_adapter
 from infra.checkpoints.discovery import FoundCheckpoint, find_checkpoints
 from infra.checkpoints.folder_state import FolderState, read_state
 from schemas.checkpoint import CheckpointReport
@@ -67,6 +68,7 @@ class Observer:
         skipped: Collection[Path] = (),
         tokenizer_folder: Path | None = None,
         allow_pickle_weights: bool = False,
+        base_folder: Path | None = None,
     ) -> None:
         """Take what to look at.
 
@@ -76,12 +78,14 @@ class Observer:
             skipped: folders in it that are not looked into.
             tokenizer_folder: where the tokenizer is, when not in each checkpoint.
             allow_pickle_weights: whether weights in pickle files are evaluated.
+            base_folder: the model that adapters are applied to, when not the one that each names.
         """
         self._root = root
         self._settle_s = settle_s
         self._skipped = frozenset(skipped)
         self._tokenizer_folder = tokenizer_folder
         self._allow_pickle_weights = allow_pickle_weights
+        self._base_folder = base_folder
         self._inspected: dict[Path, tuple[str, CheckpointReport]] = {}
         self._pending: dict[Path, PendingCheckpoint] = {}
 
@@ -119,10 +123,13 @@ class Observer:
 
     def _inspect(self, one: FoundCheckpoint, state: FolderState) -> CheckpointReport:
         before = self._inspected.get(one.folder)
-        if before is not None and before[0] == state.signature:
+        if before is not None and before[0] == state.signature and not _may_change(before[1]):
             return before[1]
         report = inspect_checkpoint(
-            one.folder, tokenizer_folder=self._tokenizer_folder, allow_pickle_weights=self._allow_pickle_weights
+            one.folder,
+            tokenizer_folder=self._tokenizer_folder,
+            allow_pickle_weights=self._allow_pickle_weights,
+            base_folder=self._base_folder,
         )
         self._inspected[one.folder] = (state.signature, report)
         return report
@@ -154,6 +161,11 @@ def describe_landed(found: FoundCheckpoint, state: FolderState, *, number: int, 
         landed_at=now,
         model_name=found.folder.name or "checkpoint",
     )
+
+
+def _may_change(report: CheckpointReport) -> bool:
+    """Whether a report may change although its folder does not: what an adapter lacks may be its base."""
+    return report.status != "complete" and is_adapter(report.path)
 
 
 def _without_model(one: FoundCheckpoint) -> PendingCheckpoint:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from infra.watch_folder import own_folders
 from schemas.errors import CheckpointError
-from tasks.checkpoint.resolution import find_tokenizer
+from tasks.checkpoint.resolution import find_base, find_tokenizer
 from tasks.watching.observation import Observer
 from tasks.watching.settling import Evaluation
 
@@ -52,7 +52,7 @@ def make_observer(root: Path, evaluation: Evaluation) -> Observer:
     """Return what looks at a root for an evaluation.
 
     Raises:
-        CheckpointError: tokenizer_path cannot be used.
+        CheckpointError: tokenizer_path or actor.base_path cannot be used.
     """
     config = evaluation.config
     return Observer(
@@ -61,4 +61,5 @@ def make_observer(root: Path, evaluation: Evaluation) -> Observer:
         skipped=tuple(own_folders(evaluation.fileroot)),
         tokenizer_folder=find_tokenizer(config.tokenizer_path) if config.tokenizer_path else None,
         allow_pickle_weights=config.engine.allow_pickle_weights,
+        base_folder=find_base(config.actor.base_path, allow_pickle_weights=config.engine.allow_pickle_weights),
     )

@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from infra.checkpoints import inspect_checkpoint
-from infra.checkpoints.digests import digest_weights
+from infra.checkpoints.digests import digest_checkpoint
 from infra.checkpoints.folder_state import read_state
 from infra.run_ownership import RunOwnership
 from infra.watch_folder import WatchFolder
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError, MilepostError, TransientError
 from schemas.watch import EvaluationRecord, LandedCheckpoint
+from tasks.checkpoint.resolution import find_base
 from tasks.watching.evaluation_key import evaluation_key
 from tasks.watching.launching import EvaluationEnd, EvaluationLauncher, EvaluationOrder, RunningEvaluation
 from tasks.watching.published import find_published, is_being_made
@@ -82,9 +83,7 @@ def identify(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoi
     if model is not None:
         report = inspect_checkpoint(model, allow_pickle_weights=True)
         try:
-            digest = digest_weights(
-                report.weight_files, cache_file=evaluation.fileroot / "cache" / "weight_digests.json"
-            )
+            digest = digest_checkpoint(report, cache_file=evaluation.fileroot / "cache" / "weight_digests.json")
         except CheckpointError as exc:
             logger.warning("%s", exc)
         else:
@@ -249,7 +248,8 @@ def _hold(evaluation: Evaluation, landed: LandedCheckpoint) -> Path | None:
     """Return the folder that holds the weights, made again where they had been released; None when they are gone."""
     model = evaluation.folder.held_model(landed)
     if model is None:
-        report = inspect_checkpoint(landed.path, allow_pickle_weights=True)
+        base_folder = find_base(evaluation.config.actor.base_path, allow_pickle_weights=True)
+        report = inspect_checkpoint(landed.path, allow_pickle_weights=True, base_folder=base_folder)
         state = read_state(landed.path, report.path)
         if state is None or state.mark != landed.mark:
             return None

@@ -3,10 +3,6 @@
 `python -m tests.integration.adapter_maker BASE FOLDER` writes FOLDER/adapter and FOLDER/merged.
 """
 
-# torch has no types in the controller's environment, where this file is checked:
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-
 import json
 import math
 import shutil

@@ -63,6 +63,14 @@ def names_in(folder: Path) -> frozenset[str]:
         return frozenset()
 
 
+def is_folder(path: Path) -> bool:
+    """Tell whether a path is a folder that may be looked at; names too long for any path are none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def is_newer(marker: Path, folder: Path, *, than: re.Pattern[str] = _WEIGHTS) -> bool:
     """Tell whether a file is there and not older than the files in `folder` of these names: one save wrote them."""
     try:

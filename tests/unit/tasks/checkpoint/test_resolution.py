@@ -4,15 +4,20 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.pins import release_pin, verify_pin
 from infra.tokenizer.files import digest_tokenizer
+from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError
-from tasks.checkpoint.resolution import resolve_checkpoint
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
+from tasks.checkpoint.resolution import inspect_source, resolve_checkpoint
+from tasks.inference.layout import check_adapter
+from tests.unit.infra.checkpoints.checkpoint_folders import make_adapter, make_base, make_checkpoint
+from tests.unit.infra.tokenizer.chat_folders import make_family
 
 ROOT = Path(__file__).parents[4]
 RESOLVE_AND_DIE = (
@@ -117,3 +122,59 @@ def test_a_hub_id_without_a_hub_says_so_and_what_to_do(tmp_path: Path, offline: 
     done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=True, timeout=120)
     assert "org/model@main: there is no such folder here, and the hub cannot be reached" in done.stdout
     assert "name a local folder" in done.stdout
+
+
+def test_an_adapter_is_resolved_with_its_base(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base")
+    adapter = make_adapter(tmp_path / "checkpoint-6", base)
+    resolved = resolve_checkpoint(str(adapter), fileroot=tmp_path / "out")
+    assert (resolved.report.global_step, resolved.base_name) == (6, str(base))
+    assert resolved.adapter is not None
+    assert (resolved.adapter.path, resolved.adapter.max_rank) == (resolved.pin.folder, 2)
+    assert (resolved.folder / "model.safetensors").samefile(base / "model.safetensors")
+    assert resolved.identity.tokenizer_digest == digest_tokenizer(base)
+    whole = resolve_checkpoint(str(base), fileroot=tmp_path / "out")
+    assert (whole.adapter, whole.base_name) == (None, None)
+    assert whole.identity.weight_digest != resolved.identity.weight_digest
+    for each in (resolved, whole):
+        release_pin(each.pin)
+
+
+def test_base_path_and_tokenizer_path_go_before_what_an_adapter_says(tmp_path: Path) -> None:
+    base, tokenizer = make_base(tmp_path / "base"), make_family("llama", tmp_path / "tokenizer")
+    adapter = make_adapter(tmp_path / "a", "org/gone")
+    resolve = partial(
+        resolve_checkpoint, str(adapter), fileroot=tmp_path / "out", base_path=str(base), tokenizer_path=str(tokenizer)
+    )
+    resolved = resolve()
+    assert resolved.base_name == str(base)
+    assert resolved.identity.tokenizer_digest == digest_tokenizer(resolved.folder) == digest_tokenizer(tokenizer)
+    inspected = inspect_source(
+        str(adapter), fileroot=tmp_path / "out", base_path=str(base), tokenizer_path=str(tokenizer)
+    )
+    assert inspected is not None
+    assert inspected[1] == tokenizer
+    held = resolve(pinned_path=str(resolved.pin.folder))
+    assert held.identity == resolved.identity
+    for each in (resolved, held):
+        release_pin(each.pin)
+
+
+@pytest.mark.parametrize("base", ["/absent", "x" * 5000, "file"])
+def test_a_base_path_that_is_no_folder_is_refused(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    adapter = make_adapter(tmp_path / "a", make_base(tmp_path / "base"))
+    with pytest.raises(CheckpointError, match=r"actor\.base_path: .* is not a folder; name the one"):
+        resolve_checkpoint(str(adapter), fileroot=tmp_path / "out", base_path=base)
+
+
+def test_an_adapter_of_too_high_a_rank_is_refused_for_vllm_alone(tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path / "a", make_base(tmp_path / "base"), rank_pattern={"other_proj": 513})
+    report = inspect_checkpoint(adapter)
+    document = {"actor": {"path": str(adapter)}, "valid_dataset": {"path": "reasoning_gym:chain_sum"}}
+    config = EvaluationConfig.model_validate(document)
+    with pytest.raises(CheckpointError, match=r"rank is 513, vllm takes at most 512; add rollout.backend=transformers"):
+        check_adapter(config, report)
+    check_adapter(EvaluationConfig.model_validate(document | {"rollout": {"backend": "transformers:d1"}}), report)
+    check_adapter(config, inspect_checkpoint(tmp_path / "base"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.atomic import write_text_atomically
 from infra.checkpoints import inspect_checkpoint
-from infra.checkpoints.digests import digest_weights
+from infra.checkpoints.digests import digest_checkpoint
 from infra.run_directory import RunDirectory, create_run, find_resumable
 from infra.store import open_store
 from schemas.config import EvaluationConfig, config_to_yaml, load_config
@@ -103,7 +103,7 @@ def publish(order: EvaluationOrder) -> None:
     report = inspect_checkpoint(folder)
     if report.status != "complete":
         raise EngineError(f"{folder} cannot be evaluated: {report.problems}")
-    plan = _plan(digest_weights(report.weight_files))
+    plan = _plan(digest_checkpoint(report))
     found = find_resumable(fileroot, plan.plan_key, config.experiment_name, config.trial_name)
     run, ownership = found or create_run(fileroot, plan.plan_key, datetime.now(UTC))
     state = RunState(
