@@ -66,9 +66,7 @@ class PrefectServer(NamedTuple):
 
 
 @contextmanager
-def prefect_server(
-    environment: Mapping[str, str], folder: Path, *, port: int | None = None
-) -> Iterator[PrefectServer]:
+def prefect_server(environment: Mapping[str, str], folder: Path, *, port: int | None = None) -> Iterator[PrefectServer]:
     """Have one that answers while the block runs; its log lies in `folder`."""
     port = free_port() if port is None else port
     api, log_path = f"http://127.0.0.1:{port}/api", folder / "log.txt"

@@ -367,6 +367,14 @@ def test_the_fileroot_may_hold_the_checkpoints(tmp_path: Path) -> None:
     assert len(launcher.orders) == 1
 
 
+def test_a_root_that_is_not_there_yet_is_nothing_to_do_for_the_patient(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    reconciler = Reconciler(tmp_path / "ck", [make_evaluation(config)], InstantLauncher())
+    assert reconciler.run(once=True).num_open == 0
+    with pytest.raises(CheckpointError, match="there is no such folder"):
+        reconciler.run(once=True, is_patient=False)
+
+
 def test_an_empty_root_is_nothing_to_do(tmp_path: Path) -> None:
     (tmp_path / "ck").mkdir()
     outcome = reconcile(tmp_path / "ck", make_config(tmp_path), InstantLauncher())
