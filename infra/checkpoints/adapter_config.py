@@ -42,7 +42,7 @@ _TAKEN: Final[dict[str, tuple[object, ...]]] = {
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal", "mica", "lora_ga"),
 }
 """Keys that change what an adapter means, with the values, beside null, that vLLM and the merge (infra/engines/
-adapter.py) take: W + scale * B A in linear layers."""
+lora.py) take: W + scale * B A in linear layers."""
 
 
 class UnsupportedAdapterError(CheckpointError):

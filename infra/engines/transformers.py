@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from infra.engines.adapter import merge_adapter
+from infra.engines.lora import merge_adapter
 from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
 from infra.engines.device import collect_facts
 from schemas.errors import EngineError, SetupError
