@@ -14,9 +14,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from infra.engines.lora import merge_adapter
 from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
 from infra.engines.device import collect_facts
+from infra.engines.lora import merge_adapter
 from schemas.errors import EngineError, SetupError
 from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
 
