@@ -1,6 +1,8 @@
 """Registers what prefect.yaml declares with a Prefect server: what is there already and equal is left untouched."""
 
 import asyncio
+import shlex
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -156,6 +158,8 @@ def _with_parameters(spec: DeploymentSpec, wanted: Wanted, pool: Pool) -> Deploy
     variables = {name: value for name, value in spec.work_pool.job_variables.items() if name != "working_dir"}
     if pool.type == "process":
         variables["working_dir"] = str(Path.cwd())  # PWD is the shell's, which need not be where this process is
+        # without one Prefect first starts a process that prepares the folder, and imports all of Prefect twice
+        variables["command"] = shlex.join([sys.executable, "-m", "prefect.engine"])
     parameters = dict(spec.parameters)
     if wanted.config is not None and "config" in parameters:
         parameters["config"] = wanted.config.model_dump(mode="json", exclude_defaults=True)
