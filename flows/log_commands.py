@@ -25,4 +25,7 @@ def logs(
             raise StoreError(f"{found.path / 'logs'} holds no log of a {who}; the run may not have been launched")
         for path in paths:
             typer.echo(f"== {path}")
-            typer.echo(log_tail(path) if replica is None else path.read_text("utf-8", "replace"))
+            try:
+                typer.echo(log_tail(path) if replica is None else path.read_text("utf-8", "replace"))
+            except OSError as exc:
+                raise StoreError(f"{path} cannot be read: {exc.strerror}; see who may with `ls -l`") from exc

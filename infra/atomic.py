@@ -26,6 +26,7 @@ _ADVICE: Final = {
     errno.ENOENT: "the folder does not exist: create it or point cluster.fileroot elsewhere",
     errno.ENOTDIR: "a part of the path is a file: point cluster.fileroot at a folder",
     errno.EISDIR: "a folder has that name: remove it or point cluster.fileroot elsewhere",
+    errno.EEXIST: "another process has made it: see whether it is at work on the same run",
     errno.ENAMETOOLONG: "the name is too long for the file system: shorten it or cluster.fileroot",
 }
 
@@ -75,10 +76,19 @@ def sync_folder(folder: Path) -> None:
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with _unsupported_sync_ignored():
-            os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_file(descriptor: int) -> None:
+    """Make what was written to a file survive a power cut; quietly nothing where the file system has no such thing.
+
+    Raises:
+        OSError: the disk reports an error.
+    """
+    with _unsupported_sync_ignored():
+        os.fsync(descriptor)
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
@@ -94,8 +104,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
             with temporary.open("xb") as file:
                 write(file)
                 file.flush()
-                with _unsupported_sync_ignored():
-                    os.fsync(file.fileno())
+                sync_file(file.fileno())
             temporary.replace(path)
         except BaseException:
             with suppress(OSError):
@@ -116,6 +125,27 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise _refusal(path, exc) from exc
+
+
+def make_own_folder(path: Path) -> None:
+    """Make a folder that nobody has made before, and those above it.
+
+    Raises:
+        StoreError: as `write_bytes_atomically`, or it exists.
+    """
+    make_folder(path.parent)
+    try:
+        path.mkdir()
+    except OSError as exc:
+        raise _refusal(path, exc) from exc
+
+
+def is_gone(exc: OSError) -> bool:
+    """Whether an error of reading says that the file is not there, or no more what it was when it was opened.
+
+    The latter is how a network file system tells of a file that another machine has replaced or removed meanwhile.
+    """
+    return exc.errno in (errno.ENOENT, errno.ESTALE)
 
 
 def _refusal(path: Path, exc: OSError) -> StoreError:

@@ -9,10 +9,10 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from schemas.errors import SetupError
 from schemas.processes import ProcessIdentity
 
 if TYPE_CHECKING:
@@ -58,19 +58,35 @@ def end_with_parent(parent: int) -> None:
 
 
 def end_processes(processes: "Sequence[psutil.Process]", *, grace_s: float) -> None:
-    """Ask all of these to end, and kill those that have not after `grace_s` seconds; 0 kills at once."""
+    """Ask all of these to end, and kill those that have not after `grace_s` seconds; 0 kills at once.
+
+    Raises:
+        SetupError: one of them is another user's.
+    """
     import psutil
 
     deaf = list(processes)
     if grace_s:
         for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.terminate()
+            _signal(process, signal.SIGTERM)
         _, deaf = psutil.wait_procs(processes, timeout=grace_s)
     for process in deaf:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+        _signal(process, signal.SIGKILL)
     psutil.wait_procs(deaf, timeout=_KILLED_END_S)
+
+
+def _signal(process: "psutil.Process", number: signal.Signals) -> None:
+    import psutil
+
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        pass
+    except psutil.AccessDenied as exc:
+        raise SetupError(
+            f"process {process.pid} is another user's and cannot be ended by this one: do the same as that user, or as "
+            "root"
+        ) from exc
 
 
 def _stat_fields(pid: int) -> list[str] | None:

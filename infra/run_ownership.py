@@ -93,7 +93,8 @@ class RunOwnership:
     def _run(self) -> None:
         while not self._stopping.wait(BEAT_INTERVAL_S):
             with suppress(OSError):  # a full disk or a network that is away: the silence tells
-                if _owner_path(self._folder, self._number + 1).exists():
+                # by listing: that a name is absent, a network file system may remember for half a minute
+                if _last_number(self._folder) > self._number:
                     self._is_lost = True
                     self._on_loss()
                     return
@@ -169,7 +170,8 @@ def _claim(folder: Path, number: int) -> bool:
     try:
         os.link(temporary, _owner_path(folder, number))
     except FileExistsError:
-        return False
+        # a network file system may repeat a request whose answer was lost, and say so of its own link
+        return temporary.stat().st_nlink > 1
     finally:
         temporary.unlink(missing_ok=True)
     return True

@@ -5,7 +5,6 @@ columns, those of its folder names included, so that a reader sees them with or 
 readers: docs/store.md.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from infra.atomic import sync_folder, write_bytes_atomically, write_table_atomically
+from infra.atomic import sync_file, sync_folder, write_bytes_atomically, write_table_atomically
 from infra.staging import remove_abandoned, staging_folder
 from infra.table_files import TableSource, write_table_file
 from schemas.errors import DistributedEvaluationError, StoreError
@@ -224,4 +223,4 @@ def _stage(path: Path, source: TableSource, schema: pa.Schema, run: Mapping[str,
         if strangers:
             raise DistributedEvaluationError(f"rows of {column} {strangers[0]!r} among those of {expected!r}")
     with path.open("rb") as file:
-        os.fsync(file.fileno())
+        sync_file(file.fileno())

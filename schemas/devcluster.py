@@ -1,11 +1,15 @@
 """What a development cluster is made of, and which of its processes run."""
 
 from pathlib import Path
+from typing import Final
 
 from pydantic import Field
 
 from schemas.base import Model
 from schemas.processes import ProcessIdentity
+
+LEAST_NODE_MEMORY_MIB: Final = 256
+"""Of each node: slurmd and a job that does nothing fit."""
 
 
 class DevClusterSpec(Model):
@@ -17,7 +21,7 @@ class DevClusterSpec(Model):
     """Pretend GPUs of each node: device files without a device behind them."""
     cpus_per_node: int = Field(default=4, ge=1, le=1024)
     """CPU cores that each node declares; they may be more than the machine has."""
-    memory_per_node_mib: int = Field(ge=256)
+    memory_per_node_mib: int = Field(ge=LEAST_NODE_MEMORY_MIB)
     """Memory that each node declares, in MiB; the nodes share what the machine has."""
     accounting: bool = False
     """Whether MariaDB and slurmdbd run, so that `sacct` answers."""

@@ -15,7 +15,7 @@ class ReplicaProgress(Model):
     replica: int
     """Its number, from 0."""
     attempt: int = 1
-    """Number of its launch: above 1, something was lost or resumed before."""
+    """How many times it has been started by this command."""
     phase: WorkerPhase
     """What it is doing."""
     num_done: int
@@ -39,16 +39,15 @@ class ReplicaProgress(Model):
     @property
     def headline(self) -> str:
         """`replica 0 generating 12.3 samples/s (batch size 8, attempt 2)`, `replica 1 queued (Resources)`."""
-        if self.phase is WorkerPhase.QUEUED:
-            return f"replica {self.replica} queued" + (f" ({self.reason})" if self.reason else "")
         pace = "" if self.samples_per_s is None else f" {_two_digits(self.samples_per_s)} samples/s"
-        settings = [f"batch size {self.batch_size}"] if self.batch_size else []
+        settings = [self.reason] if self.reason else []
+        settings += [f"batch size {self.batch_size}"] if self.batch_size else []
         settings += [f"attempt {self.attempt}"] if self.attempt > 1 else []
         return f"replica {self.replica} {self.phase.value}{pace}" + (f" ({', '.join(settings)})" if settings else "")
 
     def as_line(self) -> str:
         """Return everything on one line, for logs."""
-        if self.phase is WorkerPhase.QUEUED:
+        if not self.num_work:
             return self.headline
         left = "" if self.left_s is None else f", {self.left_s:.0f} s left"
         return f"{self.headline}: {self.num_done}/{self.num_work}{left}"

@@ -102,6 +102,11 @@ class SlurmJobState(StrEnum):
         """Whether the job has not begun."""
         return self in _WAITING
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the job has begun and is kept from going on."""
+        return self in (SlurmJobState.STOPPED, SlurmJobState.SUSPENDED)
+
 
 _TERMINAL: Final = frozenset(
     {

@@ -113,7 +113,7 @@ class DevCluster:
         """End one daemon, by SIGKILL if `by_force`, to see what its failure does; `up` starts it again.
 
         Raises:
-            SetupError: there is no such daemon, or its state cannot be read.
+            SetupError: there is no such daemon, it is another user's, or its state cannot be read.
         """
         state = self._read()
         daemons = {daemon.name: daemon for daemon in state.daemons} if state is not None else {}
@@ -127,7 +127,7 @@ class DevCluster:
         """Cancel every job, end every process that `up` started, and remove the folder. Nothing where none is up.
 
         Raises:
-            SetupError: its state cannot be read.
+            SetupError: its state cannot be read, its processes are another user's, or its folder cannot be removed.
         """
         state = self._read()
         if state is None:
@@ -140,7 +140,13 @@ class DevCluster:
         # what runs a job outlives its slurmd, and the job with it
         end_processes(self._job_processes(), grace_s=0.0)
         remove_control_groups(node_names(state.spec))
-        shutil.rmtree(self.paths.folder)
+        try:
+            shutil.rmtree(self.paths.folder)
+        except OSError as exc:
+            raise SetupError(
+                f"{exc.filename} cannot be removed ({exc.strerror}); the cluster's processes have ended: remove "
+                f"{self.paths.folder} as the user that made it"
+            ) from exc
 
     def environment(self) -> dict[str, str]:
         """Return this process's environment, made to talk with the cluster."""

@@ -44,8 +44,17 @@ def is_running(daemon: DevClusterDaemon) -> bool:
 
 
 def end_daemons(daemons: Iterable[DevClusterDaemon], *, by_force: bool = False) -> None:
-    """End these processes where they run."""
-    processes = [psutil.Process(daemon.process.pid) for daemon in daemons if is_running(daemon)]
+    """End these processes where they run.
+
+    Raises:
+        SetupError: they are another user's.
+    """
+    processes: list[psutil.Process] = []
+    for daemon in daemons:
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(daemon.process.pid)
+            if is_running(daemon):  # asked last: its number may have been given to another one
+                processes.append(process)
     end_processes(processes, grace_s=0.0 if by_force else _GRACE_S)
 
 

@@ -17,7 +17,7 @@ from infra.devcluster.configuration import (
     slurm_conf,
     slurmdbd_conf,
 )
-from schemas.devcluster import DevClusterSpec, DevClusterState
+from schemas.devcluster import LEAST_NODE_MEMORY_MIB, DevClusterSpec, DevClusterState
 from schemas.errors import SetupError
 
 _PACKAGES: Final = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sbatch": "slurm-wlm"}
@@ -58,6 +58,21 @@ def check_machine(folder: Path, spec: DevClusterSpec) -> None:
         )
     if problems:
         raise SetupError("; ".join(problems))
+
+
+def node_memory_mib(available_bytes: int) -> int:
+    """Return what each node may declare to have: all memory that is available, which they share.
+
+    Raises:
+        SetupError: it is too little for a node.
+    """
+    available_mib = available_bytes >> 20
+    if available_mib < LEAST_NODE_MEMORY_MIB:
+        raise SetupError(
+            f"{available_mib} MiB of memory are available here and a node needs at least {LEAST_NODE_MEMORY_MIB}: end "
+            "other programs, or raise the limit of this container"
+        )
+    return available_mib
 
 
 def find_program(name: str) -> str | None:

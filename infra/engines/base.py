@@ -71,6 +71,11 @@ class Engine(Protocol):
         """Requests added and not yet returned by `step`."""
         ...
 
+    @property
+    def num_passes(self) -> int:
+        """Forward passes made so far: it stands still while the model hangs, whatever `step` returns."""
+        ...
+
     def add(self, request: GenerationRequest) -> None:
         """Queue a request.
 
@@ -113,6 +118,15 @@ _OUT_OF_MEMORY: Final = re.compile(
     re.DOTALL,
 )
 """A CPU allocation failure is a plain RuntimeError known only by its text; so are vLLM's refusals at start."""
+
+
+_CHILD_FAILED: Final = re.compile("(?:WorkerProc|Engine core) initialization failed")
+"""What vLLM says of the processes of an engine that has several: why, only their own words in the log tell."""
+
+
+def hides_shortage(message: str, log: str) -> bool:
+    """Whether an engine failed, by its `message`, as a process of its own did, and that one, by the log, for memory."""
+    return bool(_CHILD_FAILED.search(message)) and bool(_OUT_OF_MEMORY.search(log))
 
 
 @contextmanager

@@ -59,6 +59,7 @@ class StandInEngine:
         """
         if spec.stand_in is None:
             raise EngineError("engine stand_in has no settings; set engine.stand_in={} to take the defaults")
+        self.num_passes = 0
         self._spec = spec
         self._stand_in = spec.stand_in
         self._sampling = sampling
@@ -113,6 +114,7 @@ class StandInEngine:
         if step_s > 0:
             num_steps = max(1, min(num_steps, int(_LONGEST_STEP_S / step_s)))
         time.sleep(num_steps * step_s)
+        self.num_passes += num_steps
         for each in self._running:
             each.num_left -= num_steps
         done = [each for each in self._running if each.num_left <= 0]

@@ -40,6 +40,7 @@ class TransformersEngine:
         Raises:
             SetupError, EngineOutOfMemoryError, EngineError: as `open_engine`.
         """
+        self.num_passes = 0
         self._spec = spec
         self._sampling = sampling
         self._pending: deque[tuple[GenerationRequest, float]] = deque()
@@ -156,14 +157,14 @@ class TransformersEngine:
         from transformers.generation.logits_process import LogitsProcessorList
         from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
-        class AllRowsDone(StoppingCriteria):
-            """Ends `generate` with its last row, or when the engine closes."""
+        engine = self
 
-            def __init__(self, closing: threading.Event) -> None:
-                self._closing = closing
+        class AllRowsDone(StoppingCriteria):
+            """Looks at every pass: ends `generate` with its last row, or when the engine closes."""
 
             def __call__(self, input_ids: "Tensor", scores: object, **_: object) -> "Tensor":  # noqa: ARG002
-                done = [self._closing.is_set() or row.is_done for row in sampler.rows]
+                engine.num_passes += 1
+                done = [engine._closing.is_set() or row.is_done for row in sampler.rows]
                 return torch.tensor(done, dtype=torch.bool, device=input_ids.device)
 
         longest = max(map(len, prompts))
@@ -181,7 +182,7 @@ class TransformersEngine:
                 attention_mask=mask.to(self._model.device),
                 generation_config=config,
                 logits_processor=LogitsProcessorList([sampler]),
-                stopping_criteria=StoppingCriteriaList([AllRowsDone(self._closing)]),
+                stopping_criteria=StoppingCriteriaList([AllRowsDone()]),
             )
 
 

@@ -69,6 +69,7 @@ class VllmEngine:
         """
         self._spec = spec
         self._sampling = sampling
+        self.num_passes = 0
         self._added: dict[str, float] = {}
         self._with_logprobs: set[str] = set()
         self._params: dict[SamplingSpec, Any] = {}
@@ -127,6 +128,7 @@ class VllmEngine:
             return []
         with translated(self._spec, self._sampling):
             outputs = self._core.step()
+        self.num_passes += 1
         now = time.monotonic()
         return [self._generation(output, now) for output in outputs if output.finished]
 

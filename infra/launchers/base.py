@@ -54,12 +54,12 @@ class JobStatus:
     """Of a process that ended by itself."""
     signal: int | None = None
     """Number of the signal that ended it."""
+    is_suspended: bool = False
+    """Whether the scheduler has stopped it for a while, as for a job of higher priority."""
     cause: EndCause = EndCause.PROCESS
     """Who ended it; says nothing of a job that is not over."""
     detail: str = ""
     """What the scheduler says: why it waits, how it ended."""
-    node: str = ""
-    """The node that it has or had; empty before it has one, and where the launcher knows one machine alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class LaunchSpec:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Added to the launcher's own clean environment."""
     exclude_nodes: tuple[str, ...] = ()
-    """Nodes not to start it on, by the names that `JobStatus.node` gives; nothing to a launcher of one machine."""
+    """Nodes not to start it on, as the scheduler names them; nothing to a launcher of one machine."""
     waiting_argv: tuple[str, ...] = ()
     """How the program is started ahead of its launch, to wait for `arguments`; empty where it cannot be."""
     arguments: tuple[str, ...] = ()

@@ -9,22 +9,28 @@ from infra.launchers.base import Placement
 SCHEDULER_PREFIXES: Final = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMI_", "PMIX_", "OMPI_")
 """Written by a scheduler or MPI for the process that it started: an engine that finds them believes that it is a rank
 of that job."""
+RANK_NAMES: Final = (
+    "RANK",
+    "LOCAL_RANK",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "ROLE_NAME",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+"""Written by torchrun, and by containers made for it, to the same effect."""
+DEVICE_NAMES: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Which devices a process may use."""
 _FOREIGN_PREFIXES: Final = (*SCHEDULER_PREFIXES, "TORCHELASTIC_", "PREFECT_")
 """Those of torchrun and Prefect too; Prefect's may hold credentials."""
 _FOREIGN_NAMES: Final = frozenset(
     {
-        "RANK",
-        "LOCAL_RANK",
-        "NODE_RANK",
-        "GROUP_RANK",
-        "ROLE_RANK",
-        "ROLE_NAME",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "GROUP_WORLD_SIZE",
-        "ROLE_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
+        *RANK_NAMES,
         "PYTHONHOME",
         "PYTHONPATH",
         "PYTHONSTARTUP",
@@ -35,7 +41,7 @@ _FOREIGN_NAMES: Final = frozenset(
         "__PYVENV_LAUNCHER__",
     }
 )
-"""torchrun's ranks, and what would make the engine's Python look for packages in this one's environment."""
+"""The ranks, and what would make the engine's Python look for packages in this one's environment."""
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:

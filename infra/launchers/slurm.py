@@ -11,27 +11,28 @@ import re
 import secrets
 import shlex
 import shutil
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from infra.atomic import make_folder, write_text_atomically
 from infra.launchers.base import JobStatus, LaunchSpec
-from infra.launchers.environment import clean_environment
+from infra.launchers.environment import DEVICE_NAMES, clean_environment
 from infra.slurm.cli import cluster_environment
 from infra.slurm.client import SlurmClient
 from infra.slurm.queue_watch import QueueWatch
 from infra.slurm.script import BatchJob, batch_options, batch_script
-from schemas.errors import MilepostError, SetupError, TransientError
+from schemas.errors import SetupError, TransientError
 from schemas.slurm import SlurmConfig
 
-_SUBMIT_PATIENCE_S: Final = 120.0
+Answer = TypeVar("Answer")
+
+_PATIENCE_S: Final = 120.0
 """A controller that restarts or fails over answers again within a minute or two."""
 _RETRY_S: Final = 5.0
-_END_S: Final = 120.0
-"""KillWait is 30 s by default, a node's clean-up takes as long again."""
 _NAME_LENGTH: Final = 100
 logger = logging.getLogger(__name__)
 
@@ -41,16 +42,35 @@ class SlurmLauncher:
 
     ends_with_controller = False
 
-    def __init__(self, client: SlurmClient, config: SlurmConfig, *, run_key: str, folder: Path) -> None:
-        """`run_key`: any text that names the run; `folder`: where scripts and Slurm's own words go."""
+    def __init__(
+        self,
+        client: SlurmClient,
+        config: SlurmConfig,
+        *,
+        run_key: str,
+        folder: Path,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        """Know the jobs of one run.
+
+        Args:
+            client: a way of talking with Slurm.
+            config: what is asked of the cluster.
+            run_key: any text that names the run.
+            folder: where scripts and Slurm's own words go.
+            stopping: once set, nothing waits any more for a Slurm that does not answer.
+        """
         self._client = client
         self._config = config
         self._folder = folder
         self._name = _job_name(run_key)
+        self._stopping = threading.Event() if stopping is None else stopping
         self._watch = QueueWatch(client, self._name, config.poll_interval_s, folder)
 
     def submit(self, specs: Sequence[LaunchSpec]) -> list[str]:
-        """Start jobs, neighbours that ask for the same as one array, and return their ids; all of them or none.
+        """Start jobs and return their ids; all of them or none.
+
+        Neighbours that ask for the same are one array, or several where they are more than the cluster lets one have.
 
         Raises:
             SetupError: Slurm refuses one, or a program is not there.
@@ -59,12 +79,15 @@ class SlurmLauncher:
         """
         for spec in specs:
             self._check_program(spec)
+        size = self._patiently(self._client.max_array_size) if len(specs) > 1 else 1
         jobs: list[str] = []
         try:
             for _, group in groupby(specs, key=lambda spec: (spec.placement, spec.exclude_nodes)):
-                jobs += self._submit_array(tuple(group))
-        except MilepostError:
-            self._end(jobs)
+                alike = tuple(group)
+                for first in range(0, len(alike), size):
+                    jobs += self._submit_array(alike[first : first + size])
+        except BaseException:
+            self._watch.end(jobs)
             raise
         return jobs
 
@@ -77,46 +100,42 @@ class SlurmLauncher:
         return self._watch.wait(job_id, timeout_s=timeout_s)
 
     def cancel(self, job_id: str) -> JobStatus:
-        """End the job and return once Slurm says that it is over, or after two minutes."""
-        self._end([job_id])
+        """End the job and return once Slurm says that it is over, or after a minute; it is asked for until it is."""
+        self._watch.end([job_id])
         return self.poll(job_id)
 
     def end_earlier_jobs(self) -> int:
-        """Cancel the jobs that an earlier controller of this run left in the queue, and wait for their end.
+        """Cancel the jobs that an earlier controller of this run left in the queue, and wait a minute for their end.
+
+        Those on a node that does not answer take longer: what they write is an earlier attempt's, and nobody's concern.
 
         Raises:
-            TransientError: Slurm does not answer, or they do not end.
+            TransientError: Slurm does not answer.
         """
-        left = [job.job_id for job in self._client.jobs(self._name) if not job.state.is_terminal]
+        records = self._patiently(lambda: self._client.jobs(self._name))
+        left = [record.job_id for record in records if not record.state.is_terminal]
         if not left:
             return 0
         logger.info("cancelling %d jobs that an earlier attempt left: %s", len(left), ", ".join(left))
         self._watch.add(left)
-        self._end(left)
-        if lasting := [job for job in left if not self.poll(job).state.is_terminal]:
-            raise TransientError(f"jobs of an earlier attempt do not end: {', '.join(lasting)}; see `squeue -j`")
+        lasting = self._watch.end(left)
+        if unheard := self._watch.unheard():
+            raise TransientError(
+                f"Slurm does not cancel jobs of an earlier attempt: {', '.join(unheard)}; see `squeue`"
+            )
+        if lasting:
+            logger.warning("jobs of an earlier attempt are cancelled and not over yet: %s", ", ".join(lasting))
         return len(left)
 
     def close(self) -> None:
-        """End the jobs that are not over."""
-        self._end(self._watch.unfinished())
+        """End the jobs that are not over; say which could not be."""
+        self._watch.end(self._watch.unfinished())
+        if unheard := self._watch.unheard():
+            logger.warning(
+                "Slurm could not be asked to end %s: `scancel` them once it answers; a worker ends itself when its "
+                "controller has been gone for a minute", ", ".join(unheard),
+            )  # fmt: skip
         self._watch.stop()
-
-    def _end(self, jobs: Sequence[str]) -> None:
-        """Cancel jobs and wait for their end; a controller of Slurm that is away is asked again."""
-        deadline = time.monotonic() + _END_S
-        unfinished = [job for job in jobs if not self.poll(job).state.is_terminal]
-        is_told = not unfinished
-        while not is_told and time.monotonic() < deadline:
-            try:
-                self._client.cancel(unfinished)
-                is_told = True
-            except TransientError as exc:
-                logger.warning("%s; trying again", exc)
-                time.sleep(_RETRY_S)
-        self._watch.hurry()
-        for job in unfinished:
-            self.wait(job, timeout_s=max(0.0, deadline - time.monotonic()))
 
     def _submit_array(self, specs: tuple[LaunchSpec, ...]) -> list[str]:
         make_folder(self._folder)
@@ -126,28 +145,55 @@ class SlurmLauncher:
         write_text_atomically(script, batch_script(job))
         array = self._submit_once(script, comment)
         jobs = [f"{array}_{element}" for element in range(len(specs))]
-        self._watch.add(jobs, logs=[spec.log_path for spec in specs])
+        self._watch.add(jobs, logs={job: spec.log_path for job, spec in zip(jobs, specs, strict=True)})
         return jobs
 
     def _submit_once(self, script: Path, comment: str) -> str:
-        """Submit a script and return its array's number; one that reached Slurm without an answer is found again."""
-        env = clean_environment(os.environ) | cluster_environment() | self._config.env
-        env.pop("CUDA_VISIBLE_DEVICES", None)
-        deadline = time.monotonic() + _SUBMIT_PATIENCE_S
+        """Submit a script and return its array's number; one that reached Slurm without an answer is found again.
+
+        It may reach it after it was looked for: whatever else has the comment is ended when it is seen.
+        """
+        env = {name: value for name, value in clean_environment(os.environ).items() if name not in DEVICE_NAMES}
+        env |= cluster_environment() | self._config.env
+        num_tries = 0
+
+        def submit_or_find() -> str:
+            nonlocal num_tries
+            num_tries += 1
+            found = self._find_array(comment) if num_tries > 1 else None
+            return found or self._client.submit(script, batch_options(self._folder), env)
+
+        try:
+            try:
+                array = self._patiently(submit_or_find)
+            except TransientError:
+                found = None if self._stopping.is_set() else self._find_array(comment)
+                if found is None:
+                    raise
+                array = found
+        except BaseException as exc:
+            if num_tries > 1 or not isinstance(exc, SetupError):
+                self._watch.keep_only(None, comment)
+            raise
+        if num_tries > 1:
+            self._watch.keep_only(array, comment)
+        return array
+
+    def _find_array(self, comment: str) -> str | None:
+        found = [job.job_id for job in self._client.jobs(self._name) if job.comment == comment]
+        return found[0].partition("_")[0] if found else None
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Return an answer of Slurm; where it gives none, ask again until that takes too long or the run ends."""
+        deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return self._client.submit(script, batch_options(self._folder), env)
+                return ask()
             except TransientError as exc:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or self._stopping.is_set():
                     raise
                 logger.warning("%s; trying again", exc)
-            time.sleep(_RETRY_S)
-            try:
-                found = [job for job in self._client.jobs(self._name) if job.comment == comment]
-            except TransientError:
-                continue
-            if found:
-                return found[0].job_id.partition("_")[0]
+                self._stopping.wait(_RETRY_S)
 
     def _check_program(self, spec: LaunchSpec) -> None:
         program = shlex.split(self._config.container)[0] if self._config.container else spec.argv[0]

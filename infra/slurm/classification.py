@@ -43,10 +43,10 @@ def classify_end(end: JobEnd, words: str = "") -> JobStatus:
             f": {end.node or 'its node'} cannot write the run's folder; is cluster.fileroot shared with the nodes?"
         )
     if cause is EndCause.PROCESS and end.job.state is SlurmJobState.COMPLETED:
-        return JobStatus(state=JobState.SUCCEEDED, exit_code=0, detail=detail, node=end.node)
+        return JobStatus(state=JobState.SUCCEEDED, exit_code=0, detail=detail)
     if cause is EndCause.PROCESS and number is None:
-        return JobStatus(state=JobState.FAILED, exit_code=code, detail=detail, node=end.node)
-    return JobStatus(state=JobState.KILLED, signal=number, cause=cause, detail=detail, node=end.node)
+        return JobStatus(state=JobState.FAILED, exit_code=code, detail=detail)
+    return JobStatus(state=JobState.KILLED, signal=number, cause=cause, detail=detail)
 
 
 def _cause(end: JobEnd, words: str) -> EndCause:

@@ -3,11 +3,13 @@
 Their JSON is not used: in 22.05 it names FAILED jobs a success and gives raw wait statuses.
 """
 
+import errno
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +20,11 @@ from schemas.slurm import SlurmJobState, parse_time_limit
 
 _TIMEOUT_S: Final = 60.0
 """A command waits about 10 s for a controller that does not answer."""
+_ACCOUNTING_TIMEOUT_S: Final = 10.0
+"""What is asked of the accounting can do without: its database must not hold the look at the queue up."""
 _JOB_LINE: Final = re.compile(r"(\d+)\|(\d+|N/A)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)")
 _FIELD: Final = re.compile(r"(\w+)=(\S*)")
+_MAX_ARRAY_SIZE: Final = re.compile(r"^MaxArraySize\s*=\s*(\d+)", re.MULTILINE)
 _GPU: Final = re.compile(r"(?:^|,)gpu:(?:[^:,(]+:)?(\d+)")
 _NO_ANSWER: Final = re.compile(
     r"unable to contact slurm controller|socket timed out|connection (?:refused|reset|timed out)|connect failure|"
@@ -28,6 +33,8 @@ _NO_ANSWER: Final = re.compile(
     re.IGNORECASE,
 )
 """What Slurm says when it may work the next time."""
+_BUSY: Final = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Why a machine that has too much to do starts no process."""
 _NOT_AVAILABLE: Final = "node configuration is not available"
 _HINTS: Final = {
     "invalid partition": "scheduler.slurm.partition must be one of those that `sinfo` lists",
@@ -95,8 +102,47 @@ class CliClient:
         ]
 
     def end_of(self, job_id: str) -> JobEnd | None:
-        """Return how a job ended: from the controller, else from the accounting where there is one."""
-        return self._end_by_scontrol(job_id) or self._end_by_sacct(job_id)
+        """Return how a job ended, from one `scontrol show job`."""
+        try:
+            answer = _run(["scontrol", "-o", "show", "job", job_id], self._env)
+        except _RefusedError:
+            return None  # not remembered any more
+        fields: dict[str, str] = {}
+        for name, value in _FIELD.findall(f"JobState={answer.partition(' JobState=')[2]}"):
+            fields.setdefault(name, value)  # words of a path may look like fields: paths come last
+        state = SlurmJobState.parse(fields["JobState"])
+        if not state.is_terminal:
+            return None
+        job = _step(state, fields.get("ExitCode", ""))
+        return JobEnd(job=job, reason=fields.get("Reason", ""), node=_node_name(fields.get("NodeList", "")))
+
+    def accounted_ends(self, job_ids: Sequence[str]) -> dict[str, JobEnd] | None:
+        """Return how jobs ended, with their steps, from one sacct."""
+        command = ["sacct", "-n", "-P", "-D", "-j", ",".join(job_ids), "-o", "JobID,State,ExitCode,NodeList"]
+        try:
+            answer = _run(command, self._env, timeout_s=_ACCOUNTING_TIMEOUT_S)
+        except (_RefusedError, TransientError):
+            return None
+        ends: dict[str, JobEnd] = {}
+        steps: dict[str, list[StepEnd]] = {}
+        for line in answer.splitlines():
+            name, state, exit_code, nodes = (*line.split("|"), "", "", "")[:4]
+            job_id, _, step = name.partition(".")
+            end = _step(SlurmJobState.parse(state), exit_code)
+            if step:
+                steps.setdefault(job_id, []).append(end)
+            else:
+                ends[job_id] = JobEnd(job=end, node=_node_name(nodes))  # the last row is the newest
+        return {
+            job_id: replace(end, steps=tuple(steps.get(job_id, ())))
+            for job_id, end in ends.items()
+            if end.job.state.is_terminal
+        }
+
+    def max_array_size(self) -> int:
+        """Return how many elements an array may have, from the cluster's configuration."""
+        match = _MAX_ARRAY_SIZE.search(self._ask(["scontrol", "show", "config"]))
+        return max(1, int(match[1])) if match else 1
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """Ask for the end of jobs by one scancel."""
@@ -116,35 +162,6 @@ class CliClient:
         """Return every node once for each of its partitions, from one sinfo."""
         listing = self._ask(["sinfo", "-h", "-N", "-o", "%N|%P|%a|%l|%c|%G|%T"])
         return [_node(*line.split("|", 6)) for line in listing.splitlines() if line.count("|") >= 6]
-
-    def _end_by_scontrol(self, job_id: str) -> JobEnd | None:
-        try:
-            answer = _run(["scontrol", "-o", "show", "job", job_id], self._env)
-        except _RefusedError:
-            return None  # not remembered any more
-        fields = dict(_FIELD.findall(answer.partition(" JobState=")[2].join(("JobState=", ""))))
-        state = SlurmJobState.parse(fields.get("JobState", ""))
-        if not state.is_terminal:
-            return None
-        job = _step(state, fields.get("ExitCode", ""))
-        return JobEnd(job=job, reason=fields.get("Reason", ""), node=_node_name(fields.get("NodeList", "")))
-
-    def _end_by_sacct(self, job_id: str) -> JobEnd | None:
-        try:
-            answer = _run(["sacct", "-n", "-P", "-D", "-j", job_id, "-o", "JobID,State,ExitCode,NodeList"], self._env)
-        except (_RefusedError, TransientError):
-            return None  # a cluster without accounting
-        job: StepEnd | None = None
-        node = ""
-        steps: list[StepEnd] = []
-        for line in answer.splitlines():
-            name, state, exit_code, nodes = (*line.split("|"), "", "", "")[:4]
-            end = _step(SlurmJobState.parse(state), exit_code)
-            if name == job_id:
-                job, node = end, _node_name(nodes)  # the last row is the newest
-            elif name.startswith(f"{job_id}."):
-                steps.append(end)
-        return None if job is None or not job.state.is_terminal else JobEnd(job=job, node=node, steps=tuple(steps))
 
     def _ask(self, command: Sequence[str]) -> str:
         try:
@@ -167,13 +184,13 @@ def _hint(said: str) -> str | None:
     return next((hint for words, hint in _HINTS.items() if words in said.lower()), None)
 
 
-def _run(command: Sequence[str], env: Mapping[str, str], *, stdin: str = "") -> str:
+def _run(command: Sequence[str], env: Mapping[str, str], *, stdin: str = "", timeout_s: float = _TIMEOUT_S) -> str:
     """Return what a command says.
 
     Raises:
         _RefusedError: it says no.
-        TransientError: Slurm did not answer.
-        SetupError: it is not installed, or SLURM_CONF names no file.
+        TransientError: Slurm did not answer, or this machine has too much to do to ask.
+        SetupError: it is not installed or cannot be started, or SLURM_CONF names no file.
     """
     if shutil.which(command[0], path=env.get("PATH")) is None:
         raise SetupError(
@@ -189,10 +206,15 @@ def _run(command: Sequence[str], env: Mapping[str, str], *, stdin: str = "") -> 
     try:
         result = subprocess.run(
             command, env=env, input=stdin, capture_output=True, text=True, errors="replace",
-            timeout=_TIMEOUT_S, check=False,
+            timeout=timeout_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as exc:
-        raise TransientError(f"{command[0]} did not answer within {_TIMEOUT_S:g} s") from exc
+        raise TransientError(f"{command[0]} did not answer within {timeout_s:g} s") from exc
+    except OSError as exc:
+        if exc.errno in _BUSY:
+            raise TransientError(f"{command[0]} cannot be started now: {exc.strerror}") from exc
+        advice = "; unset what is long in this command's environment" if exc.errno == errno.E2BIG else ""
+        raise SetupError(f"{command[0]} cannot be started: {exc.strerror}{advice}") from exc
     if result.returncode == 0:
         return result.stdout
     said = " ".join(result.stderr.split()) or f"exit code {result.returncode}"

@@ -107,7 +107,22 @@ class SlurmClient(Protocol):
         ...
 
     def end_of(self, job_id: str) -> JobEnd | None:
-        """Return how a job ended; None when neither the controller nor the accounting remembers, or it goes on.
+        """Return how a job ended, without its steps; None when the controller does not remember, or it goes on.
+
+        Raises:
+            TransientError: Slurm did not answer.
+        """
+        ...
+
+    def accounted_ends(self, job_ids: Sequence[str]) -> dict[str, JobEnd] | None:
+        """Return by job how those ended that the accounting says are over, with their steps; it lags by seconds.
+
+        None where there is no accounting, or none that answers.
+        """
+        ...
+
+    def max_array_size(self) -> int:
+        """Return how many elements an array may have, at least 1.
 
         Raises:
             TransientError: Slurm did not answer.

@@ -107,8 +107,16 @@ class PyslurmClient:
         ]
 
     def end_of(self, job_id: str) -> JobEnd | None:
-        """Return how a job ended by scontrol, or by sacct."""
+        """Return how a job ended by scontrol."""
         return self._commands.end_of(job_id)
+
+    def accounted_ends(self, job_ids: Sequence[str]) -> dict[str, JobEnd] | None:
+        """Return how jobs ended by sacct."""
+        return self._commands.accounted_ends(job_ids)
+
+    def max_array_size(self) -> int:
+        """Return how many elements an array may have, by scontrol."""
+        return self._commands.max_array_size()
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """Ask for the end of jobs by scancel."""

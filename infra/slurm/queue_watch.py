@@ -1,28 +1,34 @@
-"""One thread that looks at the queue for all jobs of a launcher.
+"""One thread that looks at the queue for all jobs of a launcher, and asks for the end of those that are not wanted.
 
-A look that fails leaves every job where it was last seen: no answer is never taken for a failure.
+A look that fails leaves every job where it was last seen: no answer is never taken for a failure. What could not be
+asked for is asked for again at the next look.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from infra.launchers.base import EndCause, JobState, JobStatus
-from infra.slurm.classification import classify_end
-from infra.slurm.client import JobEnd, JobRecord, SlurmClient, StepEnd
-from schemas.errors import MilepostError
+from infra.slurm.client import JobRecord, SlurmClient
+from infra.slurm.endings import EndReader
+from schemas.errors import MilepostError, SetupError
+from schemas.slurm import SlurmJobState
 
 _HURRY_S: Final = 0.5
-"""Slurm needs that long to end a job that obeys."""
+"""Slurm needs that long to end a job that obeys; and what many threads want ended at once is one request."""
 _CANCELLED_AFTER_S: Final = 3.0
 """An element that is cancelled before it starts leaves no record at all."""
 _LOST_AFTER_S: Final = 60.0
-"""A job that Slurm does not know for so long, while it answers, is gone: its records may have been removed."""
-_WORDS_BYTES: Final = 4096
+"""A job that Slurm does not know for so long, while it answers, is gone: its records may have been removed. Slurm that
+cannot be used for so long, as its commands are gone, say, is not used any more."""
+_END_S: Final = 60.0
+"""KillWait is 30 s by default, a node's clean-up takes as long again."""
+_UNHEARD_S: Final = 30.0
+"""Time for two commands that wait in vain for a controller; the end that it was asked for may come later."""
 _NEVER_STARTS: Final = frozenset(
     {
         "AccountNotAllowed",
@@ -49,19 +55,23 @@ class QueueWatch:
         self._client = client
         self._name = name
         self._interval_s = interval_s
-        self._folder = folder
+        self._ends = EndReader(client, folder)
         self._changed = threading.Condition()  # its lock may be taken again by the thread that holds it
         self._wake = threading.Event()
         self._is_stopped = False
         self._statuses: dict[str, JobStatus] = {}
-        self._logs: dict[str, Path] = {}
         self._missed_since: dict[str, float] = {}
+        self._unwanted_since: dict[str, float] = {}
+        self._unheard: set[str] = set()
+        self._kept_arrays: dict[str, str | None] = {}
+        self._blind_since: float | None = None
+        self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
 
-    def add(self, jobs: Sequence[str], logs: Sequence[Path] = ()) -> None:
+    def add(self, jobs: Sequence[str], logs: Mapping[str, Path] | None = None) -> None:
         """Watch these jobs too; `logs` are what they write themselves."""
         with self._changed:
-            self._logs.update(zip(jobs, logs, strict=False))
+            self._ends.note_logs(logs or {})
             for job in jobs:
                 self._statuses[job] = JobStatus(state=JobState.PENDING, detail="submitted")
             if self._thread is None:
@@ -79,30 +89,71 @@ class QueueWatch:
             return [job for job, status in self._statuses.items() if not status.state.is_terminal]
 
     def wait(self, job: str, *, timeout_s: float) -> JobStatus:
-        """Return once the job is over or the time is up."""
+        """Return once the job is over or the time is up.
+
+        Raises:
+            SetupError: Slurm cannot be asked any more.
+            Exception: what went wrong at the last look, where that is a bug.
+        """
+
+        def is_over() -> bool:
+            return self._statuses[job].state.is_terminal
+
         with self._changed:
-            self._changed.wait_for(lambda: self._statuses[job].state.is_terminal, timeout_s)
+            self._changed.wait_for(lambda: is_over() or self._failure is not None, timeout_s)
+            if self._failure is not None and not is_over():
+                raise self._failure
             return self._statuses[job]
 
-    def hurry(self) -> None:
-        """Look again at once."""
-        self._wake.set()
+    def end(self, jobs: Sequence[str]) -> list[str]:
+        """Cancel jobs, wait for their end for a minute from the first call on, and return those that are not over.
+
+        What Slurm does not hear is waited for half as long; the watch goes on to ask for it.
+        """
+        with self._changed:
+            for job in jobs:
+                if job not in self._unwanted_since:
+                    self._unwanted_since[job] = time.monotonic()
+                    self._unheard.add(job)
+            self._wake.set()
+            while left := [job for job in jobs if not self._statuses[job].state.is_terminal]:
+                rest_s = max(self._patience_ends(job) for job in left) - time.monotonic()
+                if rest_s <= 0:
+                    break
+                self._changed.wait(rest_s)
+            return left
+
+    def unheard(self) -> list[str]:
+        """Return the jobs that are not wanted and whose end Slurm could not be asked for yet."""
+        with self._changed:
+            return [job for job in self.unfinished() if job in self._unheard]
+
+    def keep_only(self, array: str | None, comment: str) -> None:
+        """End whatever was submitted with that comment but for one array, whenever it comes to light."""
+        with self._changed:
+            self._kept_arrays[comment] = array
 
     def stop(self) -> None:
-        """Look no more."""
+        """Look no more, but once for what was submitted twice, where that may have been."""
         self._is_stopped = True
         self._wake.set()
+        if self._kept_arrays:
+            try:
+                problems = self._end_copies(self._client.jobs(self._name))
+            except MilepostError as exc:
+                problems = [exc]
+            for problem in problems:
+                logger.warning(
+                    "jobs that were submitted twice may be left: %s; see `squeue --name=%s`", problem, self._name
+                )
 
     def _run(self) -> None:
-        is_silent = False
         while self._has_work():
             try:
                 self._look()
-                is_silent = False
-            except (MilepostError, OSError) as exc:
-                if not is_silent:
-                    logger.warning("the queue cannot be seen, jobs are taken to be as they were: %s", exc)
-                is_silent = True
+                self._note(None)
+            except Exception as exc:  # noqa: BLE001 - else every wait would last for ever; they raise it
+                self._note(exc)
             hurried = self._wake.wait(self._interval_s)
             self._wake.clear()
             if hurried:
@@ -116,51 +167,104 @@ class QueueWatch:
                 self._thread = None
             return has_work
 
-    def _look(self) -> None:
-        records = {record.job_id: record for record in self._client.jobs(self._name)}
+    def _note(self, problem: Exception | None) -> None:
+        """Remember what went wrong at a look; what may pass by itself is said once."""
         now = time.monotonic()
+        with self._changed:
+            if problem is None:
+                self._blind_since = self._failure = None
+                return
+            if self._blind_since is None:
+                logger.warning("the queue cannot be seen, jobs are taken to be as they were: %s", problem)
+                self._blind_since = now
+            self._missed_since.clear()
+            passes = not isinstance(problem, SetupError) or now - self._blind_since < _LOST_AFTER_S
+            self._failure = None if passes and isinstance(problem, MilepostError | OSError) else problem
+            self._changed.notify_all()
+
+    def _look(self) -> None:
+        problems = self._ask_for_ends()
+        records = {record.job_id: record for record in self._client.jobs(self._name)}
+        now, live, gone = time.monotonic(), dict[str, JobRecord](), dict[str, JobRecord | None]()
         for job in self.unfinished():
             record = records.get(job) or records.get(job.partition("_")[0])
-            if record is None:
-                self._missed_since.setdefault(job, now)
+            if record is None or record.state.is_terminal:
+                gone[job] = record
             else:
-                self._missed_since.pop(job, None)
-            status = self._status(job, record, now - self._missed_since.get(job, now))
-            with self._changed:
-                self._statuses[job] = status
-                self._changed.notify_all()
+                live[job] = record
+        reading = self._ends.read(gone, now=now)
+        statuses = {job: _live_status(record) for job, record in live.items()} | reading.statuses
+        for job in statuses:
+            self._missed_since.pop(job, None)
+        statuses |= {job: self._unknown_status(job, now) for job in reading.unknown}
+        problems += reading.problems
+        if not_taken := self._cancel([job for job, status in statuses.items() if status.cause is EndCause.REFUSED]):
+            statuses = {job: status for job, status in statuses.items() if status.cause is not EndCause.REFUSED}
+        with self._changed:
+            self._statuses |= statuses
+            # whatever the answer was, it was not heard
+            self._unheard |= {job for job in live if job in self._unwanted_since and not _is_ending(live[job].state)}
+            self._changed.notify_all()
+        problems += [*not_taken, *self._end_copies(records.values())]
+        if problems:  # a bug before what may pass
+            raise min(problems, key=lambda problem: isinstance(problem, MilepostError))
 
-    def _status(self, job: str, record: JobRecord | None, unseen_s: float) -> JobStatus:
-        if record is not None and not record.state.is_terminal:
-            if record.state.is_waiting and record.reason in _NEVER_STARTS:
-                self._client.cancel([job])
-                return JobStatus(state=JobState.KILLED, cause=EndCause.REFUSED, detail=record.reason)
-            state = JobState.PENDING if record.state.is_waiting else JobState.RUNNING
-            return JobStatus(state=state, detail="" if record.reason == "None" else record.reason, node=record.node)
-        end = self._client.end_of(job)
-        if end is None and record is not None:
-            step = StepEnd(state=record.state, exit_code=0, signal=0)
-            end = JobEnd(job=step, reason=record.reason, node=record.node)
-        if end is not None:
-            return classify_end(end, self._words(job))
-        before = self.status(job)
-        if before.state is JobState.PENDING and unseen_s > _CANCELLED_AFTER_S:
+    def _ask_for_ends(self) -> list[Exception]:
+        jobs = self.unheard()
+        problems = self._cancel(jobs)
+        if jobs and not problems:
+            with self._changed:
+                self._unheard.difference_update(jobs)
+                self._changed.notify_all()
+            self._wake.set()  # to see their end
+        return problems
+
+    def _end_copies(self, records: Iterable[JobRecord]) -> list[Exception]:
+        """End what was submitted a second time as the first answer was lost; return why that cannot be asked for."""
+        with self._changed:
+            kept = dict(self._kept_arrays)
+        copies = [
+            record.job_id
+            for record in records
+            if record.comment in kept
+            and record.job_id.partition("_")[0] != kept[record.comment]
+            and not _is_ending(record.state)
+        ]
+        if copies:
+            logger.warning("cancelling what was submitted twice: %s", ", ".join(copies))
+        return self._cancel(copies)
+
+    def _cancel(self, jobs: Sequence[str]) -> list[Exception]:
+        """Ask for the end of jobs; return why that cannot be asked for."""
+        try:
+            if jobs:
+                self._client.cancel(jobs)
+        except MilepostError as exc:
+            return [exc]
+        return []
+
+    def _unknown_status(self, job: str, now: float) -> JobStatus:
+        before, unseen_s = self.status(job), now - self._missed_since.setdefault(job, now)
+        if job in self._unwanted_since and job not in self._unheard and unseen_s > _CANCELLED_AFTER_S:
             return JobStatus(state=JobState.KILLED, cause=EndCause.USER, detail="cancelled while it waited")
         if unseen_s > _LOST_AFTER_S:
             detail = f"Slurm does not know job {job} any more"
             return replace(before, state=JobState.KILLED, cause=EndCause.INFRASTRUCTURE, detail=detail)
         return before
 
-    def _words(self, job: str) -> str:
-        """Return the last of what Slurm wrote of a job, and of what the job wrote: srun speaks there."""
-        files = [self._folder / f"slurm-{job}.out", *filter(None, [self._logs.get(job)])]
-        return "\n".join(_tail(file) for file in files)
+    def _patience_ends(self, job: str) -> float:
+        return self._unwanted_since[job] + (_UNHEARD_S if job in self._unheard else _END_S)
 
 
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _WORDS_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+def _is_ending(state: SlurmJobState) -> bool:
+    return state.is_terminal or state is SlurmJobState.COMPLETING
+
+
+def _live_status(record: JobRecord) -> JobStatus:
+    if record.state.is_waiting and record.reason in _NEVER_STARTS:
+        return JobStatus(state=JobState.KILLED, cause=EndCause.REFUSED, detail=record.reason)
+    return JobStatus(
+        state=JobState.PENDING if record.state.is_waiting else JobState.RUNNING,
+        is_suspended=record.state.is_suspended,
+        detail="" if record.reason == "None" else record.reason,
+    )

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from infra.launchers.base import LaunchSpec, Placement
-from infra.launchers.environment import SCHEDULER_PREFIXES
+from infra.launchers.environment import DEVICE_NAMES, RANK_NAMES, SCHEDULER_PREFIXES
 from schemas.errors import ConfigError
 from schemas.slurm import SlurmConfig
 
-_SCRUB: Final = "unset -v " + " ".join(f"${{!{prefix}@}}" for prefix in SCHEDULER_PREFIXES)
+_SCRUB: Final = " ".join(["unset -v", *RANK_NAMES, *(f"${{!{prefix}@}}" for prefix in SCHEDULER_PREFIXES)])
 _START: Final = _SCRUB + '; while [ "$1" != -- ]; do export "$1"; shift; done; shift; exec "$@"'
 """Run by the bash next to the replica, inside a container where there is one."""
 _OWN_VARIABLES: Final = (
+    *DEVICE_NAMES,
     "MILEPOST_NODE",
     "OMP_NUM_THREADS",
     "TORCHINDUCTOR_CACHE_DIR",
@@ -26,12 +27,17 @@ _OWN_VARIABLES: Final = (
     "VLLM_CACHE_ROOT",
     "VLLM_PORT",
 )
-"""Set by the script below, beside those of the specification and the configuration."""
+"""Set by Slurm or the script below, beside those of the specification and the configuration."""
 _BODY: Final = """\
 cd -- "$folder" || exit 1
 exec >>"$log" 2>&1
 # compilers of engines on one node must not write into one another's files, nor listen on one port
-cache="${TMPDIR:-/tmp}/milepost-$SLURM_JOB_ID"
+caches="${TMPDIR:-/tmp}/milepost+${SLURMD_NODENAME:-}+"
+cache="$caches$SLURM_JOB_ID.$$"
+# a job that was killed could not remove its own; its number may be looked up on its node alone
+for old in "$caches"*.*; do
+    if [ -O "$old" ] && [ ! -e "/proc/${old##*.}" ]; then rm -rf -- "$old"; fi
+done
 export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
 export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"

@@ -53,7 +53,8 @@ def answer_canaries(
     """
     sampling = _greedy(spec.sampling, spec.canary_tokens)
     asked: dict[str, CanaryRecord] = {}
-    for item_id in spec.canaries:
+    set_aside = {item.item_id for item in spec.set_aside}
+    for item_id in (name for name in spec.canaries if name not in set_aside):
         token_ids = prompt_of(item_id)
         canary = CanaryRecord(item_id=item_id, prompt_hash=prompt_hash(token_ids))
         request = GenerationRequest(

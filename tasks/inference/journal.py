@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from infra.atomic import sync_folder, write_table_atomically
+from infra.atomic import is_gone, sync_file, sync_folder, write_table_atomically
 from schemas.errors import StoreError
 from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
@@ -54,7 +54,7 @@ class JournalWriter:
         """Hand one record to the kernel: it survives this process from here on, and the machine from the next `sync`.
 
         Raises:
-            StoreError: the disk refused; the record is not in the journal, all earlier ones are.
+            StoreError: the disk refused; all earlier records are in the journal, this one may be.
         """
         line = record.model_dump_json().encode("utf-8") + b"\n"
         with self._lock:
@@ -78,7 +78,7 @@ class JournalWriter:
         if descriptor < 0:
             return
         try:
-            os.fsync(descriptor)
+            sync_file(descriptor)
         except OSError as exc:
             raise StoreError(_refusal(self._path, exc)) from exc
         finally:
@@ -187,9 +187,12 @@ class JournalFollower:
             with path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
-        except FileNotFoundError:
-            return JOURNAL_SCHEMA.empty_table()  # not begun, or closed a moment ago: the next call finds its Parquet
-        records, num_bytes = _parse_lines(path, data, self._num_read)
+        except OSError as exc:
+            if is_gone(exc):  # not begun, or closed a moment ago: the next call finds its Parquet
+                return JOURNAL_SCHEMA.empty_table()
+            raise _unreadable(path, exc) from exc
+        # what another machine is appending may read as zeros at first; no record holds one
+        records, num_bytes = _parse_lines(path, data.partition(b"\0")[0], self._num_read)
         self._num_read += len(records)
         self._offset += num_bytes
         return _to_table(records)
@@ -211,8 +214,10 @@ def read_tables(folders: Iterable[Path]) -> Iterator[pa.Table]:
             lines = parquet.with_suffix(".jsonl")
             try:
                 data = lines.read_bytes()
-            except FileNotFoundError:  # closed a moment ago by a living writer
-                yield _read_parquet(parquet)
+            except OSError as exc:
+                if not is_gone(exc):
+                    raise _unreadable(lines, exc) from exc
+                yield _read_parquet(parquet)  # closed a moment ago by a living writer
                 continue
             records, _ = _parse_lines(lines, data, 0)
             if records:
@@ -286,6 +291,10 @@ def _read_parquet(path: Path) -> pa.Table:
         raise StoreError(
             f"{path} cannot be read as a journal segment ({exc}): restore it, or remove it to generate its samples anew"
         ) from exc
+
+
+def _unreadable(path: Path, exc: OSError) -> StoreError:
+    return StoreError(f"{path} cannot be read ({exc.strerror}): check the disk, and run the same command again")
 
 
 def _to_table(records: Sequence[SampleRecord]) -> pa.Table:

@@ -14,20 +14,22 @@ class ProgressMeter:
     """Follows the heartbeats of one replica."""
 
     def __init__(self, replica: int, attempt: int) -> None:
-        """`replica`: its number, from 0; `attempt`: that of its launch, from 1."""
+        """`replica`: its number, from 0; `attempt`: how many times it has been started by now."""
         self._replica = replica
         self._attempt = attempt
         self._start: Heartbeat | None = None
 
     def wait_in_queue(self, reason: str) -> ReplicaProgress:
         """Return the progress of a replica whose job has not begun."""
+        return self._without_work(WorkerPhase.QUEUED, reason)
+
+    def start(self) -> ReplicaProgress:
+        """Return the progress of a replica whose job has begun and whose worker was not heard yet."""
+        return self._without_work(WorkerPhase.STARTING)
+
+    def _without_work(self, phase: WorkerPhase, reason: str = "") -> ReplicaProgress:
         return ReplicaProgress(
-            replica=self._replica,
-            attempt=self._attempt,
-            phase=WorkerPhase.QUEUED,
-            num_done=0,
-            num_work=0,
-            reason=reason,
+            replica=self._replica, attempt=self._attempt, phase=phase, num_done=0, num_work=0, reason=reason
         )
 
     def read(self, heartbeat: Heartbeat) -> ReplicaProgress:

@@ -46,6 +46,9 @@ class NextLaunch:
     """Items to generate no more, those of earlier launches included."""
     shrank: bool = False
     """Whether the batch is smaller than before."""
+    asks_canaries: bool = True
+    """Whether it answers the canaries first. Not after a death before the first sample, as one of them may have been
+    the cause: as a sample, it is found."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class Recovery:
     shrinks: bool
     """Whether want of memory makes the batch smaller."""
     _num_in_vain: int = 0
+    _asks_canaries: bool = True
     _last_in_flight: frozenset[SampleKey] = frozenset()
     _suspects: tuple[SampleKey, ...] = ()
     _deaths: Counter[str] = field(default_factory=Counter[str])
@@ -90,6 +94,7 @@ class Recovery:
             alone=self._suspects,
             set_aside=tuple(self._set_aside),
             shrank=shrank,
+            asks_canaries=self._asks_canaries,
         )
 
     @property
@@ -100,7 +105,9 @@ class Recovery:
         """A death by SIGKILL of many sequences is want of memory until shown otherwise; that of one is not."""
         if len(end.in_flight) == 1:
             return self._blame(end, error)
-        if end.in_flight:  # a death while the engine loads says nothing of any item
+        if not end.in_flight and not end.num_finished:  # while the engine loaded, or over a canary
+            self._asks_canaries = False
+        if end.in_flight:
             suspects = tuple(key for key in end.in_flight if key in self._last_in_flight)
             self._suspects = suspects or self._suspects
             self._last_in_flight = frozenset(end.in_flight)

@@ -75,7 +75,7 @@ def replica_spec(
         work_path=folder / "work.parquet",
         num_alone=len(launch.alone),
         set_aside=launch.set_aside,
-        canaries=settings.canaries,
+        canaries=settings.canaries if launch.asks_canaries else (),
         canary_tokens=config.consistency.canary_tokens,
         output_dir=folder,
         num_threads=engine_threads(settings.placements[name.replica], settings.device),

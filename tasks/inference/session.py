@@ -17,17 +17,16 @@ from typing import Self
 
 import pyarrow as pa
 
-from infra.atomic import make_folder, write_table_atomically, write_text_atomically
+from infra.atomic import make_own_folder, write_table_atomically, write_text_atomically
 from infra.launchers.base import Launcher
 from infra.launchers.local import LocalLauncher
-from infra.launchers.slurm import SlurmLauncher
+from infra.launchers.selection import make_launcher
 from infra.provenance import describe_differences
 from infra.run_directory import RunDirectory, create_run, find_resumable
 from infra.run_ownership import RunOwnership
-from infra.slurm.selection import select_client
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
 from schemas.consistency import WorkerName
-from schemas.errors import MilepostError, StoreError, WorkerError
+from schemas.errors import MilepostError, WorkerError
 from schemas.identity import SampleKey
 from schemas.inference import Plan, WorkerResult, WorkerSpec
 from schemas.provenance import Provenance
@@ -62,7 +61,7 @@ class RunSession:
         self._has_shrunk = False
         self._submission = threading.Lock()
         self._restart = threading.Lock()
-        self._jobs: dict[int, str] | MilepostError | None = None
+        self._jobs: dict[int, str] | Exception | None = None
         self._ownership = ownership
         ownership.call_on_loss(self.stopping.set)
         self._state = state
@@ -101,7 +100,9 @@ class RunSession:
         self.settings, self._config = settings, config
         self.stopping.clear()
         self._jobs = None
-        self.launcher = make_launcher(config, self.run)
+        self.launcher = make_launcher(
+            config.scheduler, run_key=str(self.run.path.resolve()), folder=self.run.slurm_path
+        )
         self.launcher.end_earlier_jobs()
         self.begin_attempt(
             config, num_replicas=len(settings.placements), batch_size=settings.batch_size, provenance=provenance
@@ -139,12 +140,13 @@ class RunSession:
             left = self.board.take_back(replica, self._finished(replica))
             if not left:
                 return None
-            refused = {item.item_id for item in launch.set_aside}
+            refused, in_left = {item.item_id for item in launch.set_aside}, set(left)
             set_aside = [key for key in left if key.item_id in refused]
-            alone = [key for key in launch.alone if key in set(left) - set(set_aside)]
+            alone = [key for key in launch.alone if key in in_left and key.item_id not in refused]
             # in front, where no other replica gets them from: what is set aside costs nothing here
             first = [*set_aside, *alone]
-            rows = work_table([*first, *(key for key in left if key not in set(first))])
+            in_first = set(first)
+            rows = work_table([*first, *(key for key in left if key not in in_first)])
             attempt = self._state.attempts[self._first_attempt - 1].model_copy(
                 update={
                     "number": self.attempt + 1,
@@ -166,6 +168,10 @@ class RunSession:
                 self._has_shrunk = True
                 self.settings.memory.shrank(launch.batch_size)
             return self._prepare_replica(replica, rows, replace(launch, alone=tuple(first)))
+
+    def num_starts(self, replica: int) -> int:
+        """Return how many times a replica has been started in this attempt."""
+        return len(self._folders[replica])
 
     def hand_out(self, replica: int) -> bool:
         """Let others make what a replica that waits in the queue was given; False when nobody can now.
@@ -245,9 +251,9 @@ class RunSession:
             if self._jobs is None:
                 try:
                     self._jobs = dict(zip((spec.replica for spec in self.specs), submit(), strict=True))
-                except MilepostError as exc:
+                except Exception as exc:  # noqa: BLE001 - else the next replica would submit all of them again
                     self._jobs = exc
-            if isinstance(self._jobs, MilepostError):
+            if isinstance(self._jobs, Exception):
                 raise self._jobs
             return self._jobs[replica]
 
@@ -290,17 +296,19 @@ class RunSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let the run go; what was not completed stays resumable."""
-        self.launcher.close()
         try:
-            if self._state.status is RunStatus.RUNNING:
-                # KeyboardInterrupt and its like say nothing about the run
-                is_failure = isinstance(error, Exception)
-                self._end(RunStatus.FAILED, f"{type(error).__name__}: {error}" if is_failure else "interrupted")
-        except (StoreError, WorkerError):
+            try:
+                self.launcher.close()
+            finally:
+                if self._state.status is RunStatus.RUNNING:
+                    # KeyboardInterrupt and its like say nothing about the run
+                    is_failure = isinstance(error, Exception)
+                    self._end(RunStatus.FAILED, f"{type(error).__name__}: {error}" if is_failure else "interrupted")
+        except MilepostError as exc:
             if error is None:
                 raise
             # what ended the run is what its user needs to know; "running" without an owner is resumable as well
-            logger.warning("%s cannot be written", self.run.path / "run.json")
+            logger.warning("%s", exc)
         finally:
             self._ownership.release()
 
@@ -326,9 +334,17 @@ class RunSession:
         finished_at = datetime.now(UTC) if status is RunStatus.COMPLETED else None
         self._update(status=status, error=error, finished_at=finished_at, attempts=(*attempts[:-1], *last))
 
-    def _update(self, **changes: object) -> None:
+    def require_ownership(self) -> None:
+        """Return while the run is this process's.
+
+        Raises:
+            WorkerError: another one has taken it over.
+        """
         if self._ownership.is_lost:
             raise WorkerError(f"another controller has taken {self.run.path} over, as this one seemed dead to it")
+
+    def _update(self, **changes: object) -> None:
+        self.require_ownership()
         self._state = self._state.model_copy(update=changes)
         self.run.write_state(self._state)
 
@@ -337,7 +353,7 @@ class RunSession:
             raise WorkerError("the session has no attempt; start one first")
         config, settings = self.config, self.settings
         folder = self.run.replica_dir(self.attempt, replica)
-        make_folder(folder)
+        make_own_folder(folder)
         write_table_atomically(folder / "work.parquet", rows)
         self._folders[replica].append(folder)
         self.board.begin(replica, folder, rows, num_kept=len(launch.alone))
@@ -376,8 +392,6 @@ def open_session(
             write_table_atomically(run.prompts_path, prompts)
         return session
     run, ownership = create_run(fileroot, plan.plan_key, now)
-    write_table_atomically(run.prompts_path, prompts)
-    write_text_atomically(run.plan_path, plan.model_dump_json() + "\n")
     state = RunState(
         run_id=run.run_id,
         plan_key=plan.plan_key,
@@ -389,17 +403,9 @@ def open_session(
         status=RunStatus.RUNNING,
         started_at=now,
     )
-    run.write_state(state)
-    return RunSession(run, ownership, plan, state)
-
-
-def make_launcher(config: EvaluationConfig, run: RunDirectory) -> Launcher:
-    """Return what starts the replicas of a run, as `scheduler.type` says."""
-    if config.scheduler.type == "slurm":
-        return SlurmLauncher(
-            select_client(config.scheduler.slurm.client).client,
-            config.scheduler.slurm,
-            run_key=str(run.path.resolve()),
-            folder=run.slurm_path,
-        )
-    return LocalLauncher()
+    session = RunSession(run, ownership, plan, state)
+    with session.failure_recorded():
+        write_table_atomically(run.prompts_path, prompts)
+        write_text_atomically(run.plan_path, plan.model_dump_json() + "\n")
+        run.write_state(state)
+    return session

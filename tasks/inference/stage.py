@@ -167,6 +167,7 @@ def _launch(spec: WorkerSpec, session: RunSession) -> ReplicaLaunch:
         engine_python=session.settings.engine_python,
         placement=session.settings.placements[spec.replica],
         log_path=session.run.log_path(spec.attempt, spec.replica),
+        start=session.num_starts(spec.replica),
         exclude_nodes=tuple(sorted(session.avoided_nodes)),
         setup_timeout_s=config.rollout.setup_timeout,
         hang_timeout_s=config.rollout.hang_timeout,

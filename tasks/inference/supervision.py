@@ -3,22 +3,26 @@
 Whatever happens here, an exception or an interruption included, the worker does not stay behind.
 """
 
+import logging
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from infra.atomic import make_folder
+from infra.engines.base import hides_shortage
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.waiting import waiting_processes
 from schemas.errors import (
     EngineError,
     EngineOutOfMemoryError,
+    MilepostError,
     SetupError,
     StoreError,
     TransientError,
@@ -34,8 +38,12 @@ from tasks.inference.worker_files import EXIT_CODES, WAIT, has_loaded, read_hear
 
 _LOG_TAIL_LINES: Final = 15
 _LOG_TAIL_BYTES: Final = 16_384
+_LOG_END_BYTES: Final = 262_144
+"""Enough for the stack traces of an engine's processes, one after the other."""
 _PACKAGES: Final = ("schemas", "infra", "tasks")
 _MORE_MEMORY: Final = ", or raise scheduler.slurm.memory"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,8 @@ class ReplicaLaunch:
     """Longest time in a scheduler's queue before that; None without a limit."""
     hang_timeout_s: float | None = None
     """Longest time without a step of an engine that generates; None without a limit."""
+    start: int = 1
+    """How many times its replica has been started by this command, this launch included."""
     board: WorkBoard | None = None
     """Where work moves between the replicas; None where each keeps its own."""
     poll_interval_s: float = 0.2
@@ -84,8 +94,9 @@ def run_replica(
     Raises:
         EngineOutOfMemoryError: the engine ran out of memory.
         EngineError: the engine or the worker failed otherwise.
-        TransientError: the scheduler ended it for its time limit, for another job or because a node failed.
-        WorkerLostError: the worker died, was told to stop by nobody we know, or is hung.
+        TransientError: the scheduler ended it for its time limit, for another job or because a node failed, or somebody
+            else than this command told it to stop.
+        WorkerLostError: the worker died or is hung.
         WorkerError: the worker was cancelled or told to stop, or was not ready in time.
         WorkYielded: its job waited in the queue and is taken from it; `launch.board` has to hand its work out.
         StoreError: its folder cannot be written.
@@ -96,7 +107,10 @@ def run_replica(
     try:
         status = _Watch(spec, launch, on_progress).follow(launcher, job_id)
     except BaseException:
-        launcher.cancel(job_id)
+        try:
+            launcher.cancel(job_id)
+        except MilepostError as exc:  # what happened first is what its user needs to know
+            logger.warning("%s", exc)
         raise
     return _conclude(spec, status, launch)
 
@@ -152,9 +166,9 @@ class _Watch:
         self._spec = spec
         self._launch = launch
         self._tell: Callable[[ReplicaProgress], None] = on_progress or (lambda _: None)
-        self._meter = ProgressMeter(spec.replica, spec.attempt)
+        self._meter = ProgressMeter(spec.replica, launch.start)
         self._beat: Heartbeat | None = None
-        self._waits_for = ""
+        self._waits_for: str | None = None
         self._submitted = self._started = self._moved = time.monotonic()
 
     def follow(self, launcher: Launcher, job_id: str) -> JobStatus:
@@ -167,16 +181,21 @@ class _Watch:
         """
         while True:
             status = launcher.wait(job_id, timeout_s=self._launch.poll_interval_s)
-            if status.state is JobState.PENDING:
+            self._read_heartbeat()
+            # a worker that was heard runs, however old the last look at the queue is
+            if self._beat is None and status.state is JobState.PENDING:
                 self._wait_in_queue(status)
+            elif self._waits_for is not None:
+                self._leave_queue()
             stopping = self._launch.stopping
             if stopping is not None and stopping.is_set() and not status.state.is_terminal:
                 raise WorkerError(
                     f"replica {self._spec.replica} was stopped because the run ended; the same command goes on"
                 )
-            self._read_heartbeat()
             if status.state.is_terminal:
                 return status
+            if status.is_suspended:
+                self._started = self._moved = time.monotonic()
             self._check_headway()
 
     def _wait_in_queue(self, status: JobStatus) -> None:
@@ -188,6 +207,11 @@ class _Watch:
         board = self._launch.board
         if board is not None and board.note_queued(self._spec.replica):
             raise WorkYielded
+
+    def _leave_queue(self) -> None:
+        self._waits_for = None
+        if self._beat is None:
+            self._tell(self._meter.start())
 
     def _read_heartbeat(self) -> None:
         beat, before = read_heartbeat(self._spec.output_dir), self._beat
@@ -232,7 +256,7 @@ def _check_queue(spec: WorkerSpec, launch: ReplicaLaunch, status: JobStatus, wai
 def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> WorkerResult:
     """Return the result of a worker that completed; raise what the end of any other one means."""
     result = read_result(spec.output_dir)
-    outcome = _outcome(status) if result is None else result.outcome
+    outcome = _outcome(status, result, launch.log_path)
     message = "" if result is None else result.message
     who, log = f"replica {spec.replica}", f"see {launch.log_path}"
     if outcome is WorkerOutcome.COMPLETED and result is not None:
@@ -251,7 +275,7 @@ def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> Wor
     if status.cause is EndCause.USER:
         raise WorkerError(f"{who} was cancelled ({status.detail or message}); run the same command to go on; {log}")
     if outcome is WorkerOutcome.CANCELLED:
-        raise WorkerLostError(f"{who} was cancelled ({message or 'no reason left'}), not by this command; {log}")
+        raise TransientError(f"{who} was cancelled ({message or 'no reason left'}), not by this command; {log}")
     end = f"{who} {_describe_end(status)} without a result; {log}:\n{log_tail(launch.log_path)}"
     if status.signal is not None:
         raise WorkerLostError(end, may_be_memory=status.signal == signal.SIGKILL)
@@ -271,10 +295,15 @@ def _describe_shortage(spec: WorkerSpec, status: JobStatus) -> str:
     )
 
 
-def _outcome(status: JobStatus) -> WorkerOutcome:
-    """Return what the end of a process that left no result means."""
+def _outcome(status: JobStatus, result: WorkerResult | None, log_path: Path) -> WorkerOutcome:
+    """Return how a worker ended: in its own words, unless its scheduler or its engine's processes know better."""
+    if result is not None and result.outcome is WorkerOutcome.COMPLETED:
+        return result.outcome
     if status.cause is EndCause.OUT_OF_MEMORY:
         return WorkerOutcome.OUT_OF_MEMORY
+    if result is not None:
+        is_hidden = result.outcome is WorkerOutcome.FAILED and hides_shortage(result.message, _log_end(log_path))
+        return WorkerOutcome.OUT_OF_MEMORY if is_hidden else result.outcome
     if status.state is JobState.KILLED:
         return WorkerOutcome.KILLED
     return next((outcome for outcome, code in EXIT_CODES.items() if code == status.exit_code), WorkerOutcome.FAILED)
@@ -293,15 +322,25 @@ def _describe_end(status: JobStatus) -> str:
 def log_tail(path: Path) -> str:
     """Return the last lines of a log; a note when it cannot be read."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
-            data = file.read()
+        text = _read_end(path, _LOG_TAIL_BYTES)
     except OSError as exc:
         return f"(the log cannot be read: {exc})"
     # of a progress bar, which redraws its line after a carriage return, the last state
-    shown = (line.rstrip("\r").rpartition("\r")[2] for line in data.decode("utf-8", errors="replace").split("\n"))
+    shown = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     lines = [line for line in shown if line.strip()]
     return "\n".join(f"    {line[:400]}" for line in lines[-_LOG_TAIL_LINES:]) or "(the log is empty)"
+
+
+def _log_end(path: Path) -> str:
+    with suppress(OSError):
+        return _read_end(path, _LOG_END_BYTES)
+    return ""
+
+
+def _read_end(path: Path, num_bytes: int) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - num_bytes))
+        return file.read().decode("utf-8", errors="replace")
 
 
 def _checkout() -> Path | None:

@@ -46,10 +46,19 @@ from tasks.inference.vital_signs import (
     end_children,
 )
 from tasks.inference.work_queue import WorkQueue
-from tasks.inference.worker_files import EXIT_CODES, WAIT, StartedLog, read_spec, write_facts, write_result
+from tasks.inference.worker_files import (
+    EXIT_CODES,
+    WAIT,
+    StartedLog,
+    claim_folder,
+    read_spec,
+    write_facts,
+    write_result,
+)
 
-_QUEUE_FACTOR: Final = 2
-"""Requests in the engine per place in the batch: a place that falls free is filled in the engine's next step."""
+_SPARE_SHARE: Final = 8
+"""One request beyond the batch for so many places in it: a place that falls free is filled in the engine's next step.
+More would wait in the engine, where no other replica can have them."""
 _NODE: Final = "MILEPOST_NODE"
 """Set by the batch script: what a scheduler calls this machine may differ from what it calls itself."""
 _LOOK_S: Final = 0.5
@@ -166,7 +175,7 @@ class Worker:
 
     def _step(self, engine: Engine) -> list[Generation]:
         generations = engine.step()
-        self.progress.num_steps += 1
+        self.progress.num_steps = engine.num_passes
         if self._clock.first_token is None:
             self._clock.first_token = time.monotonic()
         return generations
@@ -195,7 +204,8 @@ class Worker:
     def _capacity(self, queue: WorkQueue, num_running: int) -> int:
         """Return how many requests the engine may have: one, while samples are made that may kill it."""
         num_ended = queue.num_taken - num_running
-        return 1 if num_ended < self.spec.num_alone else _QUEUE_FACTOR * self.spec.engine.batch_size
+        batch_size = self.spec.engine.batch_size
+        return 1 if num_ended < self.spec.num_alone else batch_size + batch_size // _SPARE_SHARE + 1
 
     def _task(self, key: SampleKey, prompts: PromptTable) -> _Task:
         seed = sample_seed(self.spec.seed, key.item_id, key.repeat)
@@ -260,6 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     options = parser.parse_args(arguments)
     try:
         spec = read_spec(options.spec)
+        if not claim_folder(spec.output_dir):
+            print(f"another worker is at work in {spec.output_dir}: this one ends", file=sys.stderr, flush=True)
+            sys.exit(EXIT_CODES[WorkerOutcome.CANCELLED])
         worker = Worker(spec, started)
     except MilepostError as exc:
         print(exc, file=sys.stderr, flush=True)

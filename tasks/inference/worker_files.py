@@ -3,6 +3,7 @@
 spec.json        written by the controller before the launch
 facts.json       what the engine loaded, written once it has
 canaries.jsonl   the canaries' answers, one line each (no samples: consistency of replicas reads them)
+claim            made by the worker that works here: a scheduler may have started the same one twice
 started.jsonl    the samples handed to the engine, one line each: with the journal it tells which ones a death cut off
 cut.json         written by the controller: the end of the work is given to another replica
 more-0001.parquet   written by the controller: work of another replica, WORK_SCHEMA
@@ -12,7 +13,6 @@ result.json      written by the worker as its last act; absent when it was kille
 segments/        the journal (tasks/inference/journal.py)
 """
 
-import errno
 import json
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from infra.atomic import write_table_atomically, write_text_atomically
+from infra.atomic import is_gone, write_table_atomically, write_text_atomically
 from schemas.errors import StoreError, WorkerError
 from schemas.identity import SampleKey
 from schemas.inference import CanaryRecord, EngineFacts, Heartbeat, WorkCut, WorkerResult, WorkerSpec
@@ -68,6 +68,22 @@ def read_spec(path: Path) -> WorkerSpec:
         return WorkerSpec.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as exc:
         raise WorkerError(f"{path} is no worker spec: {exc}") from exc
+
+
+def claim_folder(folder: Path) -> bool:
+    """Make this process the one that works in a worker's folder; False when another one has.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    path = folder / "claim"
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError as exc:
+        raise _disk_refused(path, exc) from exc
+    return True
 
 
 def write_facts(folder: Path, facts: EngineFacts) -> None:
@@ -279,15 +295,11 @@ def _disk_refused(path: Path, exc: OSError) -> StoreError:
 
 
 def _read(path: Path, model: type[Written]) -> Written | None:
-    """Return what was written to `path`, which is named for what it holds; None before it was, and now and then after.
-
-    On a network file system a file that another machine replaces while it is read is stale: the next look sees the new.
-    """
+    """Return what was written to `path`, which is named for what it holds; None before it was, and now and then after:
+    when it was replaced while it was read, the next look sees the new."""
     try:
         return model.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
     except (OSError, ValidationError) as exc:
-        if isinstance(exc, OSError) and exc.errno == errno.ESTALE:
+        if isinstance(exc, OSError) and is_gone(exc):
             return None
         raise WorkerError(f"{path} is no {path.stem}: {exc}") from exc

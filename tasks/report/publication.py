@@ -26,6 +26,7 @@ def publish_run(
 
     Raises:
         StoreError: the store refuses; the same command publishes it again.
+        WorkerError: another controller has taken the run over.
     """
     store = open_store(config.cluster.fileroot)
     metrics = tuple(
@@ -45,6 +46,7 @@ def publish_run(
         tables["drift"] = to_drift_table(guards.drift, session.identity.model_dump(), guards.outputs)
     summary = _summarise(session, store, metrics, guards)
     write_page(session.run.page_path, summary, guards, provenance=_provenance(session))
+    session.require_ownership()
     store.publish(session.run.run_id, config.experiment_name, tables)
     session.complete()
     return summary

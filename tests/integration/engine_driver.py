@@ -57,6 +57,7 @@ class Answers(Model):
     facts: EngineFacts
     rounds: dict[str, dict[str, Answer]]
     longest_step_s: float
+    num_passes: int
 
 
 def play(engine: Engine, part: Round) -> tuple[dict[str, Answer], float]:
@@ -94,7 +95,7 @@ def main() -> None:
     for part in scenario.rounds:
         rounds[part.name], step_s = play(engine, part)
         longest = max(longest, step_s)
-    answers = Answers(facts=engine.facts, rounds=rounds, longest_step_s=longest)
+    answers = Answers(facts=engine.facts, rounds=rounds, longest_step_s=longest, num_passes=engine.num_passes)
     Path(sys.argv[2]).write_text(answers.model_dump_json())
     engine.close()
 

@@ -212,6 +212,11 @@ def test_logprob_and_latency_are_told(answers: Answers) -> None:
             assert 0 < answer.latency_s < 300
 
 
+def test_every_pass_is_counted(answers: Answers) -> None:
+    lengths = [len(answer.token_ids) for part in answers.rounds.values() for answer in part.values()]
+    assert max(lengths) <= answers.num_passes <= 2 * sum(lengths)
+
+
 def test_engines_agree_on_greedy_text_and_logprobs(play: Callable[[EngineName], Answers]) -> None:
     first, second = (play(engine).rounds for engine in ENGINES)
     for name in ("greedy", "stop", "long enough", "unicode"):

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,6 +58,9 @@ class Bench:
         (job,) = launcher.submit([self.spec(code)])
         return launcher.wait(job, timeout_s=LONG_S)
 
+    def log(self, name: str = "replica") -> str:
+        return (self.folder / name / "log.txt").read_text().strip()
+
     def pid(self, name: str = "replica") -> int:
         return int(wait_for(self.folder / name / "pid"))
 
@@ -88,13 +91,14 @@ class TestSlurmLauncher(LauncherContract):
 
 def test_a_job_is_told_with_its_node_and_made_again_on_another(bench: Bench) -> None:
     launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, exclude_nodes=("n[2-2]",)))
-    first = bench.end(launcher, "print('made')")
-    assert (first.state, first.node in ("n1", "n3")) == (JobState.SUCCEEDED, True)
-    again = replace(bench.spec("print('made again')", name="again"), exclude_nodes=(first.node,))
-    other = bench.spec("print('made too')", name="other")
-    jobs = launcher.submit([again, other])
-    ends = [launcher.wait(job, timeout_s=LONG_S) for job in jobs]
-    assert {"n1", "n2", "n3"} - {"n2", first.node} == {ends[0].node}
+    tell = "import os; print(os.environ['MILEPOST_NODE'])"
+    assert bench.end(launcher, tell).state is JobState.SUCCEEDED
+    first = bench.log()
+    assert first in ("n1", "n3")
+    again = replace(bench.spec(tell, name="again"), exclude_nodes=(first,))
+    jobs = launcher.submit([again, bench.spec(tell, name="other")])
+    assert all(launcher.wait(job, timeout_s=LONG_S).state is JobState.SUCCEEDED for job in jobs)
+    assert {"n1", "n2", "n3"} - {"n2", first} == {bench.log("again")}
     assert jobs[0].partition("_")[0] != jobs[1].partition("_")[0]
     everywhere = replace(bench.spec(), exclude_nodes=("n1", "n3"))
     with pytest.raises(SetupError, match=r"scheduler\.slurm\.exclude_nodes"):
@@ -125,6 +129,24 @@ def test_memory_inside_a_step_of_srun_counts_too(bench: Bench, cluster: DevClust
         pytest.skip("no control groups of version 1: Slurm cannot limit memory here")
     launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, memory="100M", container="srun --quiet"))
     assert bench.end(launcher, "x = bytearray(400 << 20)").cause is EndCause.OUT_OF_MEMORY
+
+
+def test_want_of_memory_in_a_step_is_told_where_nobody_says_a_word_of_it(bench: Bench, cluster: DevCluster) -> None:
+    if not cluster.status().limits_memory:
+        pytest.skip("no control groups of version 1: Slurm cannot limit memory here")
+    command = "bash -c 'srun --quiet \"$@\" >/dev/null 2>&1; exit 1' mute"
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, memory="100M", container=command))
+    assert bench.end(launcher, "x = bytearray(400 << 20)").cause is EndCause.OUT_OF_MEMORY
+
+
+def test_a_job_that_is_suspended_says_so(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher()
+    (job,) = launcher.submit([bench.spec()])
+    bench.pid()
+    ask(cluster, "scontrol", "suspend", job)
+    wait_until(lambda: launcher.poll(job).is_suspended, "a suspended job")
+    ask(cluster, "scontrol", "resume", job)
+    wait_until(lambda: not launcher.poll(job).is_suspended, "a job that goes on")
 
 
 def test_a_step_of_srun_has_the_cores_of_its_job_and_names_as_they_are(bench: Bench, cluster: DevCluster) -> None:
@@ -203,17 +225,27 @@ def test_a_job_that_waits_says_why(bench: Bench) -> None:
     assert launcher.poll(jobs[3]).state is JobState.PENDING
 
 
-def test_jobs_cancelled_while_they_wait_are_over(bench: Bench, cluster: DevCluster) -> None:
+def test_jobs_cancelled_while_they_wait_are_over(
+    bench: Bench, cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infra.slurm.queue_watch._LOST_AFTER_S", 4.0)
     launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, extra=("--hold",)))
     jobs = launcher.submit([bench.spec(name=f"r{number}") for number in range(3)])
     wait_until(lambda: all(launcher.poll(job).detail == "JobHeldUser" for job in jobs), "a look at the queue")
     ask(cluster, "scancel", jobs[1])
-    assert launcher.wait(jobs[1], timeout_s=LONG_S).cause is EndCause.USER
+    assert launcher.wait(jobs[1], timeout_s=LONG_S).cause is EndCause.INFRASTRUCTURE  # Slurm keeps no record
     assert not launcher.poll(jobs[0]).state.is_terminal
     began = time.monotonic()
     launcher.close()
-    assert {launcher.poll(job).cause for job in jobs} == {EndCause.USER}
+    assert [launcher.poll(job).cause for job in (jobs[0], jobs[2])] == [EndCause.USER] * 2
     assert time.monotonic() - began < 20
+
+
+def test_an_array_that_somebody_cancels_while_it_waits_is_told_as_cancelled(bench: Bench, cluster: DevCluster) -> None:
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, extra=("--hold",)))
+    jobs = launcher.submit([bench.spec(name=f"r{number}") for number in range(3)])
+    ask(cluster, "scancel", jobs[0].partition("_")[0])
+    assert [launcher.wait(job, timeout_s=LONG_S).cause for job in jobs] == [EndCause.USER] * 3
 
 
 def test_a_job_that_can_never_start_is_refused(bench: Bench, cluster: DevCluster) -> None:
@@ -267,8 +299,8 @@ class ForgetfulClient(CliClient):
         super().__init__()
         self.num_submitted = 0
 
-    def submit(self, *arguments: object) -> str:
-        answer = super().submit(*arguments)  # type: ignore[arg-type]
+    def submit(self, script: Path, options: Sequence[str], env: Mapping[str, str]) -> str:
+        answer = super().submit(script, options, env)
         self.num_submitted += 1
         if self.num_submitted == 1:
             raise TransientError("sbatch: Socket timed out on send/recv operation")
@@ -282,6 +314,38 @@ def test_a_submission_without_an_answer_is_found_again(bench: Bench) -> None:
     (job,) = launcher.submit([bench.spec("pass")])
     assert launcher.wait(job, timeout_s=LONG_S).state is JobState.SUCCEEDED
     assert client.num_submitted == 1
+
+
+def test_a_cancellation_while_slurm_is_away_is_not_forgotten(
+    bench: Bench, cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infra.slurm.queue_watch._UNHEARD_S", 1.0)
+    launcher = bench.launcher(SlurmConfig(poll_interval_s=0.2, extra=("--hold",)))
+    (job,) = launcher.submit([bench.spec()])
+    spec = cluster.spec()
+    assert spec is not None
+    cluster.stop("slurmctld", by_force=True)
+    assert not launcher.cancel(job).state.is_terminal
+    cluster.up(spec)
+    assert launcher.wait(job, timeout_s=LONG_S).cause is EndCause.USER
+    assert not ask(cluster, "squeue", "-h")
+
+
+def test_jobs_of_a_node_that_does_not_answer_do_not_hold_the_next_attempt_up(
+    bench: Bench, cluster: DevCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("infra.slurm.queue_watch._END_S", 3.0)
+    bench.launcher(SlurmConfig(poll_interval_s=0.2, exclude_nodes=("n[1-2]",))).submit([bench.spec()])
+    pid = bench.pid()
+    spec = cluster.spec()
+    assert spec is not None
+    cluster.stop("slurmd-n3", by_force=True)
+    began = time.monotonic()
+    assert bench.launcher().end_earlier_jobs() == 1
+    assert time.monotonic() - began < 9
+    assert "not over yet" in caplog.text
+    cluster.up(spec)
+    wait_until_gone(pid)
 
 
 def test_a_controller_of_slurm_that_is_away_fails_no_job(bench: Bench, cluster: DevCluster) -> None:
@@ -319,11 +383,12 @@ def test_the_accounting_remembers_what_the_controller_forgot(bench: Bench, clust
     (job,) = launcher.submit([bench.spec("raise SystemExit(9)")])
     launcher.wait(job, timeout_s=LONG_S)
     client = CliClient()
-    wait_until(lambda: client._end_by_sacct(job) is not None, "an entry in the accounting")
-    end = client._end_by_sacct(job)
-    assert end is not None
-    assert end.job.exit_code == 9
-    assert end.steps
+    wait_until(lambda: job in (client.accounted_ends([job]) or {}), "an entry in the accounting")
+    ends = client.accounted_ends([job, "999999_0"])
+    assert ends is not None
+    assert set(ends) == {job}
+    assert ends[job].job.exit_code == 9
+    assert ends[job].steps
 
 
 def test_slurms_commands_absent_is_a_setup_error(monkeypatch: pytest.MonkeyPatch) -> None:

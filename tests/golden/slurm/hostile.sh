@@ -28,7 +28,12 @@ export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 cd -- "$folder" || exit 1
 exec >>"$log" 2>&1
 # compilers of engines on one node must not write into one another's files, nor listen on one port
-cache="${TMPDIR:-/tmp}/milepost-$SLURM_JOB_ID"
+caches="${TMPDIR:-/tmp}/milepost+${SLURMD_NODENAME:-}+"
+cache="$caches$SLURM_JOB_ID.$$"
+# a job that was killed could not remove its own; its number may be looked up on its node alone
+for old in "$caches"*.*; do
+    if [ -O "$old" ] && [ ! -e "/proc/${old##*.}" ]; then rm -rf -- "$old"; fi
+done
 export VLLM_CACHE_ROOT="${VLLM_CACHE_ROOT:-$cache/vllm}"
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$cache/torchinductor}"
 export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$cache/triton}"
@@ -36,7 +41,7 @@ export VLLM_PORT="${VLLM_PORT:-$((20000 + SLURM_JOB_ID % 120 * 100))}"
 export MILEPOST_NODE="${SLURMD_NODENAME:-}"
 # Slurm signals this shell alone at first: the replica has to hear of it, and is waited for
 trap 'told=yes; kill -TERM "$replica" 2>/dev/null' TERM
-srun '--container-image=my image' bash -c 'unset -v ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; while [ "$1" != -- ]; do export "$1"; shift; done; shift; exec "$@"' milepost ${MILEPOST_NODE+"MILEPOST_NODE=$MILEPOST_NODE"} ${OMP_NUM_THREADS+"OMP_NUM_THREADS=$OMP_NUM_THREADS"} ${PYTHONPATH+"PYTHONPATH=$PYTHONPATH"} ${PYTHONUNBUFFERED+"PYTHONUNBUFFERED=$PYTHONUNBUFFERED"} ${TORCHINDUCTOR_CACHE_DIR+"TORCHINDUCTOR_CACHE_DIR=$TORCHINDUCTOR_CACHE_DIR"} ${TRITON_CACHE_DIR+"TRITON_CACHE_DIR=$TRITON_CACHE_DIR"} ${VLLM_CACHE_ROOT+"VLLM_CACHE_ROOT=$VLLM_CACHE_ROOT"} ${VLLM_PORT+"VLLM_PORT=$VLLM_PORT"} -- "${argv[@]}" </dev/null &
+srun '--container-image=my image' bash -c 'unset -v RANK LOCAL_RANK NODE_RANK GROUP_RANK ROLE_RANK ROLE_NAME WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT ${!SLURM_@} ${!SLURMD_@} ${!SRUN_@} ${!SBATCH_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@}; while [ "$1" != -- ]; do export "$1"; shift; done; shift; exec "$@"' milepost ${CUDA_VISIBLE_DEVICES+"CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"} ${HIP_VISIBLE_DEVICES+"HIP_VISIBLE_DEVICES=$HIP_VISIBLE_DEVICES"} ${MILEPOST_NODE+"MILEPOST_NODE=$MILEPOST_NODE"} ${OMP_NUM_THREADS+"OMP_NUM_THREADS=$OMP_NUM_THREADS"} ${PYTHONPATH+"PYTHONPATH=$PYTHONPATH"} ${PYTHONUNBUFFERED+"PYTHONUNBUFFERED=$PYTHONUNBUFFERED"} ${ROCR_VISIBLE_DEVICES+"ROCR_VISIBLE_DEVICES=$ROCR_VISIBLE_DEVICES"} ${TORCHINDUCTOR_CACHE_DIR+"TORCHINDUCTOR_CACHE_DIR=$TORCHINDUCTOR_CACHE_DIR"} ${TRITON_CACHE_DIR+"TRITON_CACHE_DIR=$TRITON_CACHE_DIR"} ${VLLM_CACHE_ROOT+"VLLM_CACHE_ROOT=$VLLM_CACHE_ROOT"} ${VLLM_PORT+"VLLM_PORT=$VLLM_PORT"} -- "${argv[@]}" </dev/null &
 replica=$!
 told=yes
 while [ -n "$told" ]; do

@@ -180,5 +180,9 @@ def test_the_logs_of_a_run_are_one_command_away(tmp_path: Path) -> None:
     assert (code, "line 5\n" in shown, "again" in shown, "other" in shown) == (0, True, True, False)
     code, _, said = run("logs", name, "7", "--fileroot", str(tmp_path))
     assert (code, "replica 7" in said) == (2, True)
+    (folder / "attempt-0003-replica-000.log").mkdir()
+    code, shown, said = run("logs", name, "0", "--fileroot", str(tmp_path))
+    assert (code, "again" in shown) == (2, True)
+    assert "attempt-0003-replica-000.log cannot be read: Is a directory" in said
     code, _, said = run("logs", "absent", "--fileroot", str(tmp_path))
     assert (code, name in said) == (2, True)

@@ -7,7 +7,7 @@ import pytest
 
 from infra.devcluster.cluster import DevCluster
 from infra.devcluster.configuration import ClusterPaths, gres_conf, slurm_conf, slurmdbd_conf
-from infra.devcluster.preparation import check_machine
+from infra.devcluster.preparation import check_machine, node_memory_mib
 from schemas.devcluster import DevClusterSpec
 from schemas.errors import SetupError
 
@@ -72,3 +72,9 @@ def test_a_folder_without_a_cluster_has_none_to_take_down(tmp_path: Path) -> Non
     cluster.down()
     assert (tmp_path / "mine").exists()
     assert not cluster.status().is_up
+
+
+def test_a_machine_without_memory_for_a_node_is_refused() -> None:
+    assert node_memory_mib(8 << 30) == 8192
+    with pytest.raises(SetupError, match=r"255 MiB of memory are available here and a node needs at least 256"):
+        node_memory_mib((256 << 20) - 1)

@@ -70,7 +70,7 @@ def test_slurms_own_words_tell_of_memory_and_a_models_words_do_not(words: str, i
 
 def test_a_node_that_cannot_write_the_folder_of_the_run_is_told() -> None:
     status = classify_end(replace(end(S.FAILED, 0, 53, reason="JobLaunchFailure"), node="n7"))
-    assert (status.node, status.cause) == ("n7", EndCause.INFRASTRUCTURE)
+    assert status.cause is EndCause.INFRASTRUCTURE
     assert "n7 cannot write the run's folder" in status.detail
 
 

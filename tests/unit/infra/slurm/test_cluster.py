@@ -1,15 +1,13 @@
 """What a cluster cannot give is refused before anything is submitted, with what it has."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-
 import pytest
 
-from infra.slurm.client import JobEnd, JobRecord, NodeRecord
+from infra.slurm.client import NodeRecord
 from infra.slurm.cluster import plan_slurm_placement
 from schemas.errors import ConfigError, SetupError, TransientError
 from schemas.sections import ClusterConfig
 from schemas.slurm import SlurmConfig
+from tests.unit.infra.slurm.scripted_slurm import ScriptedSlurm
 
 
 def node(name: str, partition: str = "gpu", **changes: object) -> NodeRecord:
@@ -26,10 +24,11 @@ def node(name: str, partition: str = "gpu", **changes: object) -> NodeRecord:
     return NodeRecord(**(fields | changes))  # type: ignore[arg-type]
 
 
-class ListedCluster:
+class ListedCluster(ScriptedSlurm):
     """A client of a cluster of which only the nodes are known, and what it would refuse."""
 
     def __init__(self, *nodes: NodeRecord, refusal: str = "") -> None:
+        super().__init__()
         self._nodes = list(nodes)
         self._refusal = refusal
         self.rehearsed: list[tuple[str, bool]] = []
@@ -43,18 +42,6 @@ class ListedCluster:
         if not self._nodes:
             raise TransientError("sinfo: Slurm does not answer")
         return self._nodes
-
-    def submit(self, script: Path, options: Sequence[str], env: Mapping[str, str]) -> str:
-        raise NotImplementedError
-
-    def jobs(self, name: str) -> list[JobRecord]:
-        raise NotImplementedError
-
-    def end_of(self, job_id: str) -> JobEnd | None:
-        raise NotImplementedError
-
-    def cancel(self, job_ids: Sequence[str]) -> None:
-        raise NotImplementedError
 
 
 CLUSTER = ListedCluster(

@@ -3,6 +3,7 @@
 import ast
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,6 +124,45 @@ def test_what_an_image_sets_does_not_win(word: str, value: str) -> None:
     environment = {"SLURM_ARRAY_TASK_ID": "0", "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
     answer = subprocess.run(["bash", "-c", script[:esac] + start], env=environment, capture_output=True, check=True)
     assert ast.literal_eval(answer.stdout.decode()) == [[word, "--", "A=b"], value]
+
+
+def test_an_image_makes_no_rank_of_a_replica_and_takes_its_devices_not_away() -> None:
+    tell = (
+        "import os; print(sorted((name, value) for name, value in os.environ.items()"
+        " if 'RANK' in name or 'MASTER' in name or 'SIZE' in name or 'VISIBLE' in name or 'PMI' in name))"
+    )
+    spec = replace(element(0), argv=(sys.executable, "-c", tell), env={})
+    image = "env -i RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=n1 MASTER_PORT=29500 PMI_SIZE=2 PATH=/usr/bin:/bin"
+    script = batch_script(job(SlurmConfig(container=image, env={"MASTER_PORT": "from a secret place"}), spec))
+    esac = script.index("\nesac\n") + len("\nesac\n")
+    start = script[script.index("env -i ") : script.index(" </dev/null &")]
+    given = {"CUDA_VISIBLE_DEVICES": "2,3", "ROCR_VISIBLE_DEVICES": "", "MASTER_PORT": "1"}
+    environment = {"SLURM_ARRAY_TASK_ID": "0", "PATH": "/usr/bin:/bin", **given}
+    answer = subprocess.run(["bash", "-c", script[:esac] + start], env=environment, capture_output=True, check=True)
+    assert ast.literal_eval(answer.stdout.decode()) == sorted(given.items())
+
+
+def test_a_job_removes_the_caches_of_those_that_were_killed_on_its_node(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    dead, alive, elsewhere = (
+        tmp_path / f"milepost+{name}" for name in (f"n1+7.{ended.pid}", f"n1+8.{os.getpid()}", f"n1-b+9.{ended.pid}")
+    )
+    for cache in (dead, alive, elsewhere):
+        (cache / "triton").mkdir(parents=True)
+    code = (
+        "import os, pathlib; path = pathlib.Path(os.environ['VLLM_CACHE_ROOT']); path.mkdir(parents=True); print(path)"
+    )
+    spec = replace(element(0), argv=(sys.executable, "-c", code), cwd=tmp_path, log_path=tmp_path / "log")
+    script = tmp_path / "job.sh"
+    script.write_text(batch_script(job(SlurmConfig(), spec)))
+    slurm = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_JOB_ID": "10", "SLURMD_NODENAME": "n1"}
+    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), **slurm}
+    subprocess.run(["bash", script], env=environment, check=True)
+    assert [cache.exists() for cache in (dead, alive, elsewhere)] == [False, True, True]
+    own = Path((tmp_path / "log").read_text().strip()).parent
+    assert own.name.startswith("milepost+n1+10.")
+    assert not own.exists()
 
 
 def test_a_line_break_is_in_no_directive() -> None:

@@ -10,7 +10,7 @@ from infra.engines.base import open_engine
 from schemas.consistency import ConsistencyConfig
 from schemas.errors import ConfigError, WorkerError
 from schemas.identity import prompt_hash
-from schemas.inference import EngineSpec, Plan, PlannedItem, SamplingSpec, WorkerSpec
+from schemas.inference import EngineSpec, Plan, PlannedItem, SamplingSpec, SetAsideItem, WorkerSpec
 from schemas.stand_in import StandInSpec
 from tasks.inference.canaries import answer_canaries, plan_canaries
 from tasks.inference.journal import finished_samples
@@ -116,6 +116,12 @@ def test_a_refused_canary_is_a_record_with_the_reason(tmp_path: Path) -> None:
     answer_canaries(spec, engine, lambda _: [1] * 64, engine.step)
     (record,) = read_canaries(spec.output_dir)
     assert "64 tokens" in (record.error or "")
+
+
+def test_an_item_that_kills_its_workers_is_asked_as_no_canary_either(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path).model_copy(update={"set_aside": (SetAsideItem(item_id="i1", reason="deadly"),)})
+    answer(spec)
+    assert [record.item_id for record in read_canaries(spec.output_dir)] == ["i2"]
 
 
 def test_what_was_answered_before_a_kill_stays_and_a_cut_line_does_not_count(tmp_path: Path) -> None:

@@ -176,6 +176,18 @@ def test_an_item_is_not_set_aside_for_one_death() -> None:
     assert replica.after(end(NODE_FAIL)).set_aside == (item,), "it stays so"
 
 
+@pytest.mark.parametrize("error", [SIGSEGV, HANG, SIGKILL])
+def test_after_a_death_before_the_first_sample_no_canary_is_asked(error: MilepostError) -> None:
+    replica = recovery()
+    assert replica.after(end(SIGSEGV, in_flight=keys(1, 2))).asks_canaries
+    assert not replica.after(end(error)).asks_canaries
+    assert not replica.after(end(NODE_FAIL)).asks_canaries, "it stays so"
+
+
+def test_a_node_that_fails_while_the_engine_loads_is_no_canarys_fault() -> None:
+    assert recovery().after(end(NODE_FAIL)).asks_canaries
+
+
 def test_suspects_stay_suspects_through_a_failing_node_and_a_death_at_start() -> None:
     replica = recovery()
     replica.after(end(SIGSEGV, in_flight=keys(1, 2, 3, 4)))

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from infra.batch_sizes import BatchSizeMemory, RunKind
 from infra.launchers.base import Placement
 from infra.provenance import collect_provenance
 from schemas.config import EvaluationConfig
+from schemas.errors import StoreError
 from schemas.identity import SampleKey
 from schemas.inference import SetAsideItem, WorkerSpec
 from schemas.tables import PROMPT_SCHEMA
@@ -90,6 +92,27 @@ def test_suspects_come_first_and_what_is_set_aside_before_them(tmp_path: Path) -
         spec = again(session, launch)
         assert work_of(spec) == [*work[2:4], work[7], work[1], *work[4:7], *work[8:]]
         assert spec.num_alone == 3
+
+
+def test_jobs_that_cannot_be_submitted_are_submitted_once(tmp_path: Path) -> None:
+    submissions: list[int] = []
+
+    def submit() -> list[str]:
+        submissions.append(1)
+        raise MemoryError("no room to fork")
+
+    with start(tmp_path, num_replicas=2) as session:
+        for replica in (0, 1):
+            with pytest.raises(MemoryError):
+                session.job_of(replica, submit)
+    assert submissions == [1]
+
+
+def test_a_folder_that_another_controller_has_made_is_left_to_it(tmp_path: Path) -> None:
+    with start(tmp_path) as session:
+        session.run.replica_dir(2, 0).mkdir(parents=True)
+        with pytest.raises(StoreError, match="another process has made it"):
+            session.start_again(0, NextLaunch(batch_size=8, reason="died"))
 
 
 def test_a_replica_with_nothing_left_is_not_started_again(tmp_path: Path) -> None:

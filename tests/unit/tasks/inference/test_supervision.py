@@ -27,7 +27,7 @@ from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.progress import ProgressMeter
 from tasks.inference.supervision import ReplicaLaunch, log_tail, run_replica
-from tasks.inference.worker_files import EXIT_CODES, read_spec
+from tasks.inference.worker_files import EXIT_CODES, read_spec, write_heartbeat, write_result
 
 
 def worker_spec(folder: Path) -> WorkerSpec:
@@ -58,14 +58,21 @@ class Bench:
         self.progress: list[ReplicaProgress] = []
         self.stopping: threading.Event | None = None
 
-    def run(self, code: str, *, setup_timeout_s: float = 60.0, hang_timeout_s: float | None = None) -> WorkerResult:
+    def run(
+        self,
+        code: str,
+        *,
+        setup_timeout_s: float = 60.0,
+        hang_timeout_s: float | None = None,
+        log_path: Path | None = None,
+    ) -> WorkerResult:
         prelude = "import json, os, pathlib, sys, time\nfolder = pathlib.Path(sys.argv[-2]).parent\n"
         self._program.write_text(f"#!{sys.executable}\n{prelude}{code}\n")
         self._program.chmod(0o755)
         launch = ReplicaLaunch(
             engine_python=self._program,
             placement=Placement(num_gpus=0, num_cpus=1),
-            log_path=self.log_path,
+            log_path=log_path or self.log_path,
             setup_timeout_s=setup_timeout_s,
             hang_timeout_s=hang_timeout_s,
             poll_interval_s=0.05,
@@ -124,8 +131,22 @@ def test_a_failed_worker_is_an_engine_error_with_message_and_log(bench: Bench) -
     assert str(bench.log_path) in str(caught.value)
 
 
-def test_a_cancelled_worker_is_a_worker_error(bench: Bench) -> None:
-    with pytest.raises(WorkerError, match="cancelled"):
+@pytest.mark.parametrize("words", ["WorkerProc initialization failed", "Engine core initialization failed"])
+def test_an_engine_whose_process_ran_out_of_memory_ran_out_of_memory(bench: Bench, words: str) -> None:
+    failure = leave(WorkerOutcome.FAILED, f"vllm failed with Exception: {words}. See stack trace for root cause.")
+    with pytest.raises(EngineOutOfMemoryError, match="batch size 48"):
+        bench.run(f"print('torch.OutOfMemoryError: CUDA out of memory.', 'x' * 100_000, flush=True)\n{failure}")
+    with pytest.raises(EngineError):
+        bench.run(failure, log_path=bench.log_path.with_name("another.log"))
+
+
+def test_a_failure_of_another_kind_is_no_want_of_memory_whatever_the_log_holds(bench: Bench) -> None:
+    with pytest.raises(EngineError):
+        bench.run(f"print('CUDA out of memory', flush=True)\n{leave(WorkerOutcome.FAILED, 'a bug')}")
+
+
+def test_a_worker_that_others_told_to_stop_is_no_lost_one(bench: Bench) -> None:
+    with pytest.raises(TransientError, match="cancelled"):
         bench.run(leave(WorkerOutcome.CANCELLED, "received SIGTERM"))
 
 
@@ -280,7 +301,12 @@ def killed(cause: EndCause, detail: str) -> JobStatus:
 
 
 def supervise(
-    bench: Bench, launcher: ScriptedLauncher, *, setup_timeout_s: float = 60.0, max_queue_s: float | None = None
+    bench: Bench,
+    launcher: ScriptedLauncher,
+    *,
+    setup_timeout_s: float = 60.0,
+    max_queue_s: float | None = None,
+    hang_timeout_s: float | None = None,
 ) -> WorkerResult:
     launch = ReplicaLaunch(
         engine_python=Path("/engine/python"),
@@ -288,6 +314,7 @@ def supervise(
         log_path=bench.log_path,
         setup_timeout_s=setup_timeout_s,
         max_queue_s=max_queue_s,
+        hang_timeout_s=hang_timeout_s,
         poll_interval_s=0.01,
     )
     return run_replica(bench.spec, launcher, launch, on_progress=bench.tell)
@@ -310,14 +337,40 @@ def test_what_a_scheduler_did_to_a_job_decides_what_its_end_means(
         supervise(bench, ScriptedLauncher(killed(cause, detail)))
 
 
+def test_a_scheduler_that_killed_for_memory_knows_better_than_the_worker(bench: Bench) -> None:
+    write_result(bench.spec.output_dir, WorkerResult(outcome=WorkerOutcome.FAILED, message="a child died", num_done=0))
+    with pytest.raises(EngineOutOfMemoryError):
+        supervise(bench, ScriptedLauncher(killed(EndCause.OUT_OF_MEMORY, "OUT_OF_MEMORY")))
+
+
+def test_a_worker_that_is_heard_is_not_in_the_queue_however_old_the_look_at_it(bench: Bench) -> None:
+    heartbeat = Heartbeat(phase=WorkerPhase.GENERATING, pid=1, time=1.0, num_work=9)
+    write_heartbeat(bench.spec.output_dir, heartbeat)
+    launcher = ScriptedLauncher(*[queued("Priority")] * 20, killed(EndCause.INFRASTRUCTURE, "NODE_FAIL"))
+    with pytest.raises(TransientError, match="NODE_FAIL"):
+        supervise(bench, launcher, max_queue_s=0.05)
+    assert [each.phase for each in bench.progress] == [WorkerPhase.GENERATING]
+
+
+def test_a_job_that_stands_still_by_its_schedulers_will_is_not_hung(bench: Bench) -> None:
+    heartbeat = Heartbeat(phase=WorkerPhase.GENERATING, pid=1, time=1.0, num_work=9)
+    write_heartbeat(bench.spec.output_dir, heartbeat)
+    suspended = JobStatus(state=JobState.RUNNING, is_suspended=True)
+    launcher = ScriptedLauncher(*[suspended] * 30, killed(EndCause.INFRASTRUCTURE, "PREEMPTED"))
+    with pytest.raises(TransientError, match="PREEMPTED"):
+        supervise(bench, launcher, hang_timeout_s=0.1)
+
+
 def test_time_in_the_queue_is_no_start_up_time_and_is_told_with_its_reason(bench: Bench) -> None:
     waiting = [queued("Priority")] * 20 + [queued("Resources")] * 20
-    launcher = ScriptedLauncher(*waiting, killed(EndCause.INFRASTRUCTURE, "NODE_FAIL"))
+    running = JobStatus(state=JobState.RUNNING)
+    launcher = ScriptedLauncher(*waiting, running, killed(EndCause.INFRASTRUCTURE, "NODE_FAIL"))
     with pytest.raises(TransientError, match="NODE_FAIL"):
         supervise(bench, launcher, setup_timeout_s=0.1)
     assert [(each.phase, each.reason) for each in bench.progress] == [
         (WorkerPhase.QUEUED, "Priority"),
         (WorkerPhase.QUEUED, "Resources"),
+        (WorkerPhase.STARTING, ""),
     ]
     assert bench.progress[0].as_line() == "replica 3 queued (Priority)"
 

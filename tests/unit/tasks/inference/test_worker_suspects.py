@@ -18,7 +18,7 @@ from schemas.states import WorkerOutcome
 from schemas.tables import PROMPT_SCHEMA
 from tasks.inference.journal import finished_samples, read_journal
 from tasks.inference.planning import work_table
-from tasks.inference.worker_files import StartedLog, read_result, read_started, write_spec
+from tasks.inference.worker_files import EXIT_CODES, StartedLog, claim_folder, read_result, read_started, write_spec
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -90,7 +90,7 @@ ORDER = [*OTHERS[:3], DEADLY, *OTHERS[3:]]
 
 def test_a_death_leaves_the_names_of_all_that_were_in_the_engine(tmp_path: Path) -> None:
     assert run(tmp_path, ORDER, num_alone=0) == -11
-    assert left_in_engine(tmp_path) == keys(ORDER[:8]), "twice as many as its batch has places"
+    assert left_in_engine(tmp_path) == keys(ORDER[:5]), "one more than its batch has places"
 
 
 def test_suspects_are_alone_in_the_engine(tmp_path: Path) -> None:
@@ -102,7 +102,14 @@ def test_suspects_are_alone_in_the_engine(tmp_path: Path) -> None:
 def test_after_the_suspects_the_engine_is_filled(tmp_path: Path) -> None:
     order = [*OTHERS[:3], OTHERS[3], DEADLY, *OTHERS[4:]]
     assert run(tmp_path, order, num_alone=3) == -11
-    assert left_in_engine(tmp_path) == keys(order[3:11])
+    assert left_in_engine(tmp_path) == keys(order[3:8])
+
+
+def test_of_two_workers_in_one_folder_the_second_ends_and_changes_nothing(tmp_path: Path) -> None:
+    assert claim_folder(tmp_path)
+    assert run(tmp_path, OTHERS, num_alone=0) == EXIT_CODES[WorkerOutcome.CANCELLED]
+    assert read_result(tmp_path) is None
+    assert not (tmp_path / "segments").exists()
 
 
 def test_what_was_set_aside_becomes_failed_samples_with_the_reason(tmp_path: Path) -> None:
