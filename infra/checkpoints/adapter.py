@@ -199,7 +199,7 @@ def _search_base(folder: Path, config: AdapterConfig, options: InspectionOptions
     if snapshot is not None:
         return snapshot
     shown = repr(named[:_MAX_SHOWN])
-    fetching = f", or actor.base_path={named} to have it fetched" if is_hub_id(named) else ""
+    fetching = f", or to {named} to have it fetched" if is_hub_id(named) else ""
     raise CheckpointError(
         f"{CONFIG_NAME}: base_model_name_or_path is {shown}, which is no folder (looked for in {own}, in {own.parent} "
         f"and here) nor in the hub client's cache; set actor.base_path to the base's folder{fetching}"

@@ -81,7 +81,7 @@ def test_a_base_in_the_hub_clients_cache_is_found(tmp_path: Path, revision: str 
     assert (report.status, report.adapter.base_folder.name, report.adapter.base_name) == (
         "complete", "0f0f", "org/small",
     )  # fmt: skip
-    assert "actor.base_path=org/small to have it fetched" in other.problems[0]
+    assert "or to org/small to have it fetched" in other.problems[0]
 
 
 def test_a_base_of_the_users_goes_before_the_one_that_is_named(tmp_path: Path) -> None:
