@@ -7,12 +7,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from infra.announcements import SPOOL
@@ -99,7 +101,7 @@ class Reconciler:
         self._watched = [_Watched(evaluation, make_observer(root, evaluation)) for evaluation in evaluations]
         self._settings = evaluations[0].config.watch
         self._stopping = threading.Event()
-        self._wake = threading.Event()
+        self._wake = SimpleQueue[None]()
         self._lock = threading.Lock()
         self._slots: dict[tuple[str, str], threading.Thread] = {}
         self._reader: threading.Thread | None = None
@@ -126,8 +128,8 @@ class Reconciler:
                 self._refill(once=once)
                 if once and not self._slots and self._reader is None:
                     break
-                self._wake.wait(_TICK_S)
-                self._wake.clear()
+                with suppress(Empty):  # no Event: one that waits in Python code loses its lock to a second signal
+                    self._wake.get(timeout=_TICK_S)
                 if time.monotonic() - looked_at >= self._settings.poll_s or self._announced_ns() != announced:
                     announced = self._announced_ns()
                     self._look_again()
@@ -140,7 +142,7 @@ class Reconciler:
     def stop(self) -> None:
         """Stop the evaluations that do not outlive this process, and wait for their ends; all is resumable."""
         self._stopping.set()
-        self._wake.set()
+        self._wake.put(None)
         for thread in self._slots.values():
             thread.join()
 
@@ -249,7 +251,7 @@ class Reconciler:
                     self._num_failed += 1
                 logger.warning("%s", exc)
             finally:
-                self._wake.set()
+                self._wake.put(None)
 
         # in the caller's context: a Prefect run takes the log lines of its own threads only
         thread = threading.Thread(target=copy_context().run, args=(run,), name="watch", daemon=daemon)
