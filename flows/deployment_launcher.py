@@ -106,7 +106,9 @@ class DeploymentEvaluation:
         self._asked_at = time.monotonic()
         try:
             with get_client(sync_client=True) as client:
-                return self._judge(client, client.read_flow_run(self._run_id).state)
+                run = client.read_flow_run(self._run_id)
+                self._name = run.name  # it is named anew as it starts
+                return self._judge(client, run.state)
         except ObjectNotFound:
             # the process of one that ran goes on
             is_over = self._pulse is None or self._is_silent()

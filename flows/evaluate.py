@@ -6,10 +6,12 @@ Order and names only; each stage is a task of its own room.
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TypeVar, cast
+from pathlib import Path
+from typing import Final, TypeVar, cast
 
 from prefect import flow
 from prefect.futures import PrefectFuture, wait
+from prefect.runtime import flow_run
 from prefect.utilities.annotations import quote
 
 from flows.gpu_budget import check_budget, gpus_held
@@ -42,8 +44,20 @@ from tasks.validation_set.task import load_validation_set_task
 
 T = TypeVar("T")
 
+_NAMED_FOLDERS: Final = 3
+"""Of a checkpoint's path: trainers keep weights up to two folders below the one that names the step."""
 
-@flow(name="evaluate", description="Evaluate one checkpoint on one dataset")
+
+def _name_run() -> str:
+    """Return what tells a run from others in a list: the end of its checkpoint's path, and its dataset."""
+    parameters = flow_run.parameters
+    config = EvaluationConfig.model_validate(parameters["config"])
+    checkpoint = Path(parameters.get("checkpoint_path") or config.actor.path)
+    dataset = config.valid_dataset.name or config.valid_dataset.path.partition("?")[0]
+    return f"{'/'.join(checkpoint.parts[-_NAMED_FOLDERS:])} on {dataset}"
+
+
+@flow(name="evaluate", flow_run_name=_name_run, description="Evaluate one checkpoint on one dataset")
 def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> RunSummary:
     """Evaluate `config.actor.path` on `config.valid_dataset` and publish samples and metrics.
 
