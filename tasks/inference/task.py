@@ -5,14 +5,13 @@ import time
 from typing import Final
 from uuid import UUID
 
-import httpx
 from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.exceptions import PrefectException
 
 from schemas.inference import WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
+from tasks.alerts.task import PREFECT_FAILURES
 from tasks.inference.session import RunSession
 from tasks.inference.stage import merge_run, plan_run, run_session_replica
 
@@ -53,7 +52,7 @@ class _ProgressReport:
             return
         try:
             self._show(percent, description)
-        except (httpx.HTTPError, PrefectException) as exc:
+        except PREFECT_FAILURES as exc:
             self._is_given_up = True
             logger.warning("replica %d: its progress is no longer shown in Prefect (%s)", self._replica, exc)
 
