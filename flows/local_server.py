@@ -212,12 +212,12 @@ def require_server() -> str:
     return url
 
 
-def end_with_parent() -> None:
+def end_with_stdin() -> None:
     """Make this process end when the other end of its stdin closes."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with_stdin() -> None:
     with suppress(OSError):
         while os.read(sys.stdin.fileno(), 1):  # unbuffered: the interpreter's end would trip over a lock that is held
             pass
@@ -228,7 +228,7 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     """Serve on the port given until told to stop; print the port first."""
-    end_with_parent()
+    end_with_stdin()
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((_HOST, int(sys.argv[1])))

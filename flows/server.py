@@ -19,7 +19,7 @@ import psutil
 import typer
 
 from flows.interruption import Interrupted, interruptible
-from flows.local_server import LocalServer, end_with_parent
+from flows.local_server import LocalServer, end_with_stdin
 from infra.processes import end_processes
 from schemas.errors import MilepostError, SetupError
 
@@ -142,7 +142,7 @@ def _end_with_children(process: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    end_with_parent()
+    end_with_stdin()
     from prefect.cli import app
 
     app()
