@@ -64,7 +64,8 @@ class QueueWatch:
         self._unwanted_since: dict[str, float] = {}
         self._unheard: set[str] = set()
         self._kept_arrays: dict[str, str | None] = {}
-        self._blind_since: float | None = None
+        self._is_blind = False
+        self._unusable_since: float | None = None
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
 
@@ -169,17 +170,20 @@ class QueueWatch:
 
     def _note(self, problem: Exception | None) -> None:
         """Remember what went wrong at a look; what may pass by itself is said once."""
-        now = time.monotonic()
         with self._changed:
+            if not isinstance(problem, SetupError):
+                self._unusable_since = None
+            elif self._unusable_since is None:
+                self._unusable_since = time.monotonic()
             if problem is None:
-                self._blind_since = self._failure = None
+                self._is_blind, self._failure = False, None
                 return
-            if self._blind_since is None:
+            if not self._is_blind:
                 logger.warning("the queue cannot be seen, jobs are taken to be as they were: %s", problem)
-                self._blind_since = now
+            self._is_blind = True
             self._missed_since.clear()
-            passes = not isinstance(problem, SetupError) or now - self._blind_since < _LOST_AFTER_S
-            self._failure = None if passes and isinstance(problem, MilepostError | OSError) else problem
+            lasts = self._unusable_since is not None and time.monotonic() - self._unusable_since >= _LOST_AFTER_S
+            self._failure = None if isinstance(problem, MilepostError | OSError) and not lasts else problem
             self._changed.notify_all()
 
     def _look(self) -> None:
