@@ -20,11 +20,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -99,7 +99,7 @@ def serving(folder: Path) -> Generator[dict[str, str]]:
         process.wait()
 
 
-def wait_until(condition: "Any", what: str) -> None:
+def wait_until(condition: Callable[[], object], what: str) -> None:
     """Wait until a function returns something true."""
     deadline = time.monotonic() + _PATIENCE_S
     while not condition():
