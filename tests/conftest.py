@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVICES = frozenset({"engine", "prefect", "slurm", "browser", "data"})
@@ -39,12 +41,18 @@ def pytest_configure() -> None:
     settings.load_profile("milepost")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook too
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class FileScheduling(LoadScopeScheduling):
     """Tests of one file stay in one process and in order, and so does all that needs the one Slurm of this machine."""
-    for item in items:
-        group = "slurm" if item.get_closest_marker("needs_slurm") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "slurm" if "needs_slurm" in (ROOT / path).read_text("utf-8") else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling | None:
+    """Share the tests out as above, where `--dist loadgroup` asks for groups."""
+    return FileScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def _refuse(report: pytest.TestReport | pytest.CollectReport, services: str) -> None:
