@@ -10,9 +10,7 @@ from infra.slurm.selection import select_client
 from schemas.sections import SchedulerConfig
 
 
-def make_launcher(
-    scheduler: SchedulerConfig, *, run_key: str, folder: Path, stopping: threading.Event | None = None
-) -> Launcher:
+def make_launcher(scheduler: SchedulerConfig, *, run_key: str, folder: Path, stopping: threading.Event) -> Launcher:
     """Return what starts the replicas of a run, as `scheduler.type` says.
 
     Args:

@@ -101,7 +101,10 @@ class RunSession:
         self.stopping.clear()
         self._jobs = None
         self.launcher = make_launcher(
-            config.scheduler, run_key=str(self.run.path.resolve()), folder=self.run.slurm_path
+            config.scheduler,
+            run_key=str(self.run.path.resolve()),
+            folder=self.run.slurm_path,
+            stopping=self.stopping,
         )
         self.launcher.end_earlier_jobs()
         self.begin_attempt(
