@@ -23,11 +23,12 @@ from tasks.inference.canaries import plan_canaries
 from tasks.inference.journal import finished_samples, read_tables
 from tasks.inference.layout import check_adapter, lay_out_replicas
 from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
+from tasks.inference.opening import open_session
 from tasks.inference.planning import PlanSettings, default_batch_size, make_plan, planned_dtype
 from tasks.inference.recovery import Recovery, WorkerEnd
 from tasks.inference.replica_spec import ReplicaSettings
 from tasks.inference.response_lengths import earlier_lengths
-from tasks.inference.session import RunSession, open_session
+from tasks.inference.session import RunSession
 from tasks.inference.supervision import ReplicaLaunch, WorkYielded, launch_spec, run_replica
 from tasks.inference.worker_files import read_started
 

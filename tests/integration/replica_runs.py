@@ -23,9 +23,10 @@ from schemas.tables import PROMPT_SCHEMA
 from tasks.consistency.stage import check_run_consistency
 from tasks.grading.following import grade_run
 from tasks.inference.canaries import plan_canaries
+from tasks.inference.opening import open_session
 from tasks.inference.planning import PlanSettings, make_plan
 from tasks.inference.replica_spec import ReplicaSettings
-from tasks.inference.session import RunSession, open_session
+from tasks.inference.session import RunSession
 from tasks.inference.stage import run_session_replica
 
 NUM_REPLICAS = 3

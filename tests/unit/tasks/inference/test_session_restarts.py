@@ -16,10 +16,11 @@ from schemas.identity import SampleKey
 from schemas.inference import SetAsideItem, WorkerSpec
 from schemas.tables import PROMPT_SCHEMA
 from tasks.inference.journal import JournalWriter
+from tasks.inference.opening import open_session
 from tasks.inference.planning import sample_keys
 from tasks.inference.recovery import NextLaunch
 from tasks.inference.replica_spec import ReplicaSettings
-from tasks.inference.session import RunSession, open_session
+from tasks.inference.session import RunSession
 from tests.unit.tasks.inference.test_journal import record
 from tests.unit.tasks.inference.test_planning import plan_of
 
