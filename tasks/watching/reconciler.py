@@ -27,7 +27,7 @@ from tasks.watching.root import describe_unreadable, make_observer
 from tasks.watching.selection import select_checkpoints
 from tasks.watching.settling import Evaluation, Settlement, identify, is_settled, settle
 
-_TICK_S: Final = 1.0
+_TICK_S: Final = 0.25
 """Between two looks at whether a trainer has announced something, and at what is due."""
 _UNREADABLE_S: Final = 300.0
 """Seconds between two warnings that the root cannot be read."""
