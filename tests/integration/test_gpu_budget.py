@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -73,6 +74,7 @@ def test_evaluations_take_turns_and_a_killed_one_gives_way(server: Served, start
     wait_for(lambda: done()[1] > 0, "evaluation that goes on", timeout_s=FREED_S)
     while (counts := done())[1] < NUM_SAMPLES:
         assert counts[0] == 0, counts
+        time.sleep(0.2)
     for command in waiting:
         assert re.search(r"waits since \d\d:\d\d:\d\d UTC", command.messages)
         assert command.messages.count("waits since") == 1
