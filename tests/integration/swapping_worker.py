@@ -28,6 +28,11 @@ class SwappingEngine:
         """Those that it has not handed over."""
         return self._inner.num_unfinished + len(self._done)
 
+    @property
+    def num_passes(self) -> int:
+        """Those of the engine that it breaks."""
+        return self._inner.num_passes
+
     def add(self, request: GenerationRequest) -> None:
         """Queue a request."""
         self._inner.add(request)
