@@ -173,7 +173,7 @@ class Reconciler:
             for gone in seen.gone:
                 if gone.folder is not None:
                     self._note_vanished(watched, describe_landed(gone.found, gone.folder, number=0, now=_now()))
-            _let_go(watched)
+            self._let_go(watched)
 
     def _tell_unreadable(self, exc: OSError, *, is_patient: bool) -> None:
         problem = describe_unreadable(self._root, exc)
@@ -208,6 +208,24 @@ class Reconciler:
             logger.warning("%s", reason)
         watched.landed[landed.mark] = folder.read_landed(landed.mark)
         logger.info("%s has landed (%s, step %s)", landed.path, landed.layout, landed.position.global_step)
+
+    def _let_go(self, watched: _Watched) -> None:
+        """Release the weights of what is settled, and of what is not wanted and will not be."""
+        selected = watched.selected
+        for landed in selected:
+            if landed.mark not in watched.settled:
+                _note_settled(watched, landed)
+        wanted = {landed.mark for landed in selected}
+        usable = [landed for landed in watched.landed.values() if not landed.is_vanished]
+        newest = max(usable, key=lambda one: one.number, default=None)
+        for landed in usable:
+            if landed.mark in wanted or landed is newest:
+                continue  # the newest may yet turn out to be the end of an epoch, or of training
+            may_be_read = landed.weight_digest is None and self._reader is not None
+            if may_be_read or _Item(watched, landed.mark).key in self._slots:
+                continue  # it was wanted a moment ago
+            if not _is_being_evaluated(watched.evaluation, landed):
+                watched.evaluation.folder.release_model(landed)
 
     def _note_vanished(self, watched: _Watched, landed: LandedCheckpoint) -> None:
         logger.warning("%s was removed before it was whole", landed.path)
@@ -288,19 +306,13 @@ class Reconciler:
             self._hindrance = hindrance
 
 
-def _let_go(watched: _Watched) -> None:
-    """Release the weights of what is settled, and of what is not wanted and will not be."""
-    selected = watched.selected
-    for landed in selected:
-        if landed.mark not in watched.settled:
-            _note_settled(watched, landed)
-    wanted = {landed.mark for landed in selected}
-    usable = [landed for landed in watched.landed.values() if not landed.is_vanished]
-    newest = max(usable, key=lambda one: one.number, default=None)
-    for landed in usable:
-        # the newest may yet turn out to be the end of an epoch, or of training
-        if landed.mark not in wanted and landed is not newest:
-            watched.evaluation.folder.release_model(landed)
+def _is_being_evaluated(evaluation: Evaluation, landed: LandedCheckpoint) -> bool:
+    """Whether another watcher's attempt may still read the weights that are held for it."""
+    if landed.weight_digest is None or evaluation.folder.held_model(landed) is None:
+        return False
+    record = evaluation.folder.read_record(landed.weight_digest)
+    is_running = record is not None and record.state == "running"
+    return is_running and not evaluation.folder.is_interrupted(landed.weight_digest)
 
 
 def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> None:
