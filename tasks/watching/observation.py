@@ -100,16 +100,16 @@ class Observer:
         whole: list[WholeCheckpoint] = []
         pending: list[PendingCheckpoint] = []
         for number, one in enumerate(found):
-            state = None if one.model is None else read_state(one.folder, one.model)
+            state, hindrance = _read_state(one)
             if state is None:
-                pending.append(_without_model(one))
+                pending.append(_without_model(one, hindrance))
             elif state.mark not in known:
                 report = self._inspect(one, state)
                 if report.status == "complete" and self._is_finished(one, state, announced, found[number + 1 :]):
                     whole.append(WholeCheckpoint(found=_with_state(one, report), report=report, state=state))
                 else:
                     pending.append(self._describe_pending(one, state, report))
-        gone = [one for path, one in self._pending.items() if one.folder and not os.path.lexists(path)]
+        gone = [one for path, one in self._pending.items() if one.folder and _is_removed(path)]
         self._pending = {one.found.folder: one for one in pending}
         self._inspected = {one.folder: self._inspected[one.folder] for one in found if one.folder in self._inspected}
         whole.sort(key=lambda one: training_order(one.found))
@@ -169,11 +169,30 @@ def _may_change(report: CheckpointReport) -> bool:
     return report.status != "complete" and is_adapter(report.path)
 
 
-def _without_model(one: FoundCheckpoint) -> PendingCheckpoint:
+def _read_state(one: FoundCheckpoint) -> tuple[FolderState | None, str]:
+    """Return the state of a checkpoint's weights, None while there are none, and why it cannot be told now."""
+    try:
+        return None if one.model is None else read_state(one.folder, one.model), ""
+    except OSError as exc:
+        return None, f"cannot be read now ({exc.strerror}); the next look tries again"
+
+
+def _is_removed(folder: Path) -> bool:
+    """Whether a folder is not there; one that cannot be looked at may be."""
+    try:
+        folder.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _without_model(one: FoundCheckpoint, hindrance: str) -> PendingCheckpoint:
     if one.conversion is not None:
         detail = f"needs conversion: {one.conversion}"
         return PendingCheckpoint(found=one, folder=None, state="unusable", detail=detail)
-    return PendingCheckpoint(found=one, folder=None, state="writing", detail="no weights yet")
+    return PendingCheckpoint(found=one, folder=None, state="writing", detail=hindrance or "no weights yet")
 
 
 def _with_state(one: FoundCheckpoint, report: CheckpointReport) -> FoundCheckpoint:
@@ -202,5 +221,5 @@ def _is_newer_sibling(other: FoundCheckpoint, one: FoundCheckpoint, state: Folde
     step, own = other.position.global_step, one.position.global_step
     if step is None or own is None or step <= own:
         return False
-    newer = read_state(other.folder, other.model)
+    newer, _ = _read_state(other)
     return newer is not None and newer.saved_at > state.saved_at
