@@ -51,6 +51,8 @@ _BLOCK_TYPES: Final[dict[TargetKind, type[Block]]] = {
 """Prefect's block for Slack takes every address that apprise knows."""
 _CRASHED: Final = "prefect.flow-run.Crashed"
 """What the server says of a run whose process is gone: nobody else can."""
+_CRASH_SILENCE: Final = timedelta(hours=24)
+"""Time in which crashes of one evaluation are told once: attempts that end alike follow each other within hours."""
 
 _SUBJECT: Final = "{{ event.payload.title }}"
 _BODY: Final = "{{ event.payload.text }}"
@@ -123,8 +125,11 @@ def _alert_automations(kind: TargetKind, names: Sequence[AlertName], block_id: U
             expect={_CRASHED},
             match={"prefect.resource.id": "prefect.flow-run.*"},
             match_related={"prefect.resource.role": "flow", "prefect.resource.name": "evaluate"},
-            for_each={"prefect.resource.id"},
-            within=timedelta(0),
+            # a run is named for its checkpoint and dataset, so that its retries count together; the server acts on the
+            # first of the time
+            for_each={"prefect.resource.name"},
+            threshold=1,
+            within=_CRASH_SILENCE,
         )
         action = SendNotification(block_document_id=block_id, subject=_CRASH_SUBJECT, body=_CRASH_BODY)
         automations.append(AutomationCore(name=crashes, trigger=trigger, actions=[action]))

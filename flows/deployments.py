@@ -65,17 +65,18 @@ class Pool(NamedTuple):
     """Its name."""
     type: str
     """Its type, where it is to be made."""
-    at_once: int
-    """Evaluations that it runs at once."""
+    at_once: int | None
+    """Evaluations that it runs at once. None: as many as before, at first one."""
 
 
 class Wanted(NamedTuple):
     """What the file does not declare, or what takes the place of that."""
 
     config: EvaluationConfig | None
-    """What is evaluated. None: what the file says, and nobody is alerted."""
+    """What is evaluated, and who is alerted. None: what is held already, at first what the file says, and nobody."""
     root: Path | None
-    """Folder of checkpoints that are looked after from now on. None: what the file says, once switched on."""
+    """Folder of checkpoints that are looked after from now on. None: the one of before, at first what the file says,
+    once switched on."""
     gpus: int | None = None
     """GPUs that all evaluations of the server take together. 0: no limit. None: what was said before."""
 
@@ -112,20 +113,22 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted, pool: Pool) -> Deplo
     if wanted.root is not None:
         evaluations = [make_evaluation(wanted.config)] if wanted.config else []
         wanted = wanted._replace(root=find_root(wanted.root, evaluations, is_patient=True))
-    specs = tuple(_with_parameters(spec, wanted, pool) for spec in specs)
-    for spec in specs:
-        _check_parameters(flows[spec.name], spec)
     alerts = wanted.config.alerts if wanted.config else None
     blocks = read_targets(alerts)
     with _refusals_translated(), get_client(sync_client=True) as client:
+        held = {spec.name: _read_deployment(client, f"{flows[spec.name].name}/{spec.name}") for spec in specs}
+        specs = tuple(complete_spec(spec, wanted, pool, held[spec.name]) for spec in specs)
+        for spec in specs:
+            _check_parameters(flows[spec.name], spec)
         done = _ensure_pool(client, pool, {spec.work_pool.work_queue_name for spec in specs} - {_UNLIMITED_QUEUE})
         if wanted.gpus is not None:
             done += ensure_budget(client, wanted.gpus)
         for spec in specs:
-            registration = _register(client, flows[spec.name], spec)
+            registration = _register(client, flows[spec.name], spec, held[spec.name])
             done.append(registration)
             done.extend(upsert_trigger(client, trigger, registration.id) for trigger in spec.triggers)
-        done.extend(upsert_alerts(client, alerts, blocks))
+        if alerts is not None:
+            done.extend(upsert_alerts(client, alerts, blocks))
         return DeployReport(api_url=str(client.api_url).rstrip("/"), registrations=tuple(done))
 
 
@@ -154,23 +157,32 @@ def _load_flow(spec: DeploymentSpec) -> "Flow[..., Any]":
         ) from exc
 
 
-def _with_parameters(spec: DeploymentSpec, wanted: Wanted, pool: Pool) -> DeploymentSpec:
+def complete_spec(
+    spec: DeploymentSpec, wanted: Wanted, pool: Pool, before: DeploymentResponse | None
+) -> DeploymentSpec:
+    """Return what a deployment is to be: what is wanted, else what the server holds, else what the file declares.
+
+    A schedule that the server holds stays on or off, but that a root that is new switches it on.
+    """
     variables = {name: value for name, value in spec.work_pool.job_variables.items() if name != "working_dir"}
     if pool.type == "process":
         variables["working_dir"] = str(Path.cwd())  # PWD is the shell's, which need not be where this process is
         # without one Prefect first starts a process that prepares the folder, and imports all of Prefect twice
         variables["command"] = shlex.join([sys.executable, "-m", "prefect.engine"])
-    parameters = dict(spec.parameters)
+    held = before.parameters if before else {}
+    parameters = {name: held.get(name, value) for name, value in spec.parameters.items()}
     if wanted.config is not None and "config" in parameters:
         parameters["config"] = wanted.config.model_dump(mode="json", exclude_defaults=True)
-    schedules = spec.schedules
-    if wanted.root is not None and "root" in parameters:
+    is_active = {each.slug: each.active for each in before.schedules} if before else {}
+    if wanted.root is not None and "root" in parameters and held.get("root") != str(wanted.root):
         parameters["root"] = str(wanted.root)
-        schedules = tuple(schedule.model_copy(update={"active": True}) for schedule in schedules)
+        is_active = {each.slug: True for each in spec.schedules}
     return spec.model_copy(
         update={
             "parameters": parameters,
-            "schedules": schedules,
+            "schedules": tuple(
+                each.model_copy(update={"active": is_active.get(each.slug, each.active)}) for each in spec.schedules
+            ),
             "work_pool": spec.work_pool.model_copy(update={"name": pool.name, "job_variables": variables}),
         }
     )
@@ -180,7 +192,9 @@ def _check_parameters(flow: "Flow[..., Any]", spec: DeploymentSpec) -> None:
     try:
         flow.validate_parameters(dict(spec.parameters))
     except ParameterTypeError as exc:
-        raise ConfigError(f"deployment {spec.name!r}: its parameters do not fit the flow: {exc}") from exc
+        raise ConfigError(
+            f"deployment {spec.name!r}: its parameters do not fit the flow: {exc}; give a CONFIG that does"
+        ) from exc
 
 
 def _ensure_pool(client: SyncPrefectClient, pool: Pool, queues: set[str | None]) -> list[Registration]:
@@ -209,22 +223,24 @@ def _new_pool(pool: Pool) -> WorkPoolCreate:
     return WorkPoolCreate(name=pool.name, type=pool.type, base_job_template=template)
 
 
-def _ensure_queue(client: SyncPrefectClient, pool: WorkPool, name: str, at_once: int) -> Registration:
+def _ensure_queue(client: SyncPrefectClient, pool: WorkPool, name: str, at_once: int | None) -> Registration:
     change: Change = "unchanged"
     try:
         queue = client.read_work_queue_by_name(name, work_pool_name=pool.name)
     except ObjectNotFound:
         queue = client.create_work_queue(name, work_pool_name=pool.name)
         change = "created"
-    if queue.concurrency_limit != at_once:
+        at_once = at_once or 1
+    if at_once is not None and queue.concurrency_limit != at_once:
         client.update_work_queue(queue.id, concurrency_limit=at_once)
         change = change if change == "created" else "updated"
     return Registration(kind="work queue", name=f"{pool.name}/{name}", id=str(queue.id), change=change)
 
 
-def _register(client: SyncPrefectClient, flow: "Flow[..., Any]", spec: DeploymentSpec) -> Registration:
+def _register(
+    client: SyncPrefectClient, flow: "Flow[..., Any]", spec: DeploymentSpec, before: DeploymentResponse | None
+) -> Registration:
     flow_id = client.create_flow_from_name(flow.name)
-    before = _read_deployment(client, f"{flow.name}/{spec.name}")
     options = None
     if spec.concurrency_limit is not None:
         options = ConcurrencyOptions(
@@ -242,7 +258,7 @@ def _register(client: SyncPrefectClient, flow: "Flow[..., Any]", spec: Deploymen
         "work_pool_name": spec.work_pool.name,
         "work_queue_name": spec.work_pool.work_queue_name,
     }
-    schedules = _schedules(spec, before)
+    schedules = [_to_schedule(each, is_active=each.active) for each in spec.schedules]
     limit = spec.concurrency_limit.limit if spec.concurrency_limit else None
     if before is not None and _equals(before, wanted, schedules, limit):
         return Registration(kind="deployment", name=f"{flow.name}/{spec.name}", id=str(before.id), change="unchanged")
@@ -275,12 +291,6 @@ def _equals(
     declared = {each.slug: (each.schedule.model_dump(mode="json"), each.active, each.parameters) for each in schedules}
     held_limit = before.global_concurrency_limit.limit if before.global_concurrency_limit else None
     return all(getattr(before, name) == wanted[name] for name in _COMPARED) and held == declared and held_limit == limit
-
-
-def _schedules(spec: DeploymentSpec, before: DeploymentResponse | None) -> list[DeploymentScheduleCreate]:
-    """Return the declared schedules; one that is declared off is on where it was switched on at the server."""
-    is_active = {each.slug: each.active for each in before.schedules} if before else {}
-    return [_to_schedule(each, is_active=each.active or is_active.get(each.slug, False)) for each in spec.schedules]
 
 
 def _to_schedule(spec: ScheduleSpec, *, is_active: bool) -> DeploymentScheduleCreate:

@@ -73,15 +73,15 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
     """
     if checkpoint_path:
         config = config.model_copy(update={"actor": config.actor.model_copy(update={"path": checkpoint_path})})
-    check_launchable(config)
-    check_budget(config)
-    if deployment.id:  # a command has done this before it imported Prefect
-        check_layout(config)
-        start_workers(config)
-    open_store(config.cluster.fileroot).check_writable()
-    checkpoint = resolve_checkpoint_task(config)
-    run_id = ""
+    run_id, checkpoint = "", None
     try:
+        check_launchable(config)
+        check_budget(config)
+        if deployment.id:  # a command has done this before it imported Prefect
+            check_layout(config)
+            start_workers(config)
+        open_store(config.cluster.fileroot).check_writable()
+        checkpoint = resolve_checkpoint_task(config)
         validation_set, drift = _guarded_validation_set(config, checkpoint)
         with plan_run_task(config, checkpoint, _quoted(validation_set), now=datetime.now(UTC)) as session, _launched():
             run_id = session.run.run_id
@@ -99,11 +99,12 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
                 degeneration=check_degeneration_task(config, session) if config.alerts.degeneration.enabled else None,
             )
             return publish_task(config, session, certificate, guards)
-    except MilepostError as exc:
-        announce_failure(exc, config, run_id, checkpoint.report.global_step)
+    except Exception as exc:
+        announce_failure(exc, config, run_id, checkpoint.report.global_step if checkpoint else None)
         raise
     finally:
-        release_pin(checkpoint.pin)
+        if checkpoint is not None:
+            release_pin(checkpoint.pin)
 
 
 def _guarded_validation_set(

@@ -21,7 +21,7 @@ from prefect.client.schemas.responses import GlobalConcurrencyLimitResponse
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL
 
-from flows.local_server import is_own_server
+from infra.own_servers import is_own_server
 from schemas.config import EvaluationConfig
 from schemas.deployment import Change, Registration
 from schemas.errors import ConfigError

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import IO, Final, Self
 
+from infra.own_servers import note_own_server
 from schemas.errors import SetupError
 
 _HOST: Final = "127.0.0.1"
@@ -38,8 +39,6 @@ HIDDEN: Final = {
     "PREFECT__SERVER_FINAL": "1",
 }
 """Settings of a server that nobody but its command knows: no UI, no schedules."""
-_own_urls: Final[set[str]] = set()
-"""Of the servers that this process has started."""
 
 
 class LocalServer:
@@ -123,7 +122,7 @@ class LocalServer:
             self.check()
             if _answers(f"{url}/health"):
                 self._lock.close()
-                _own_urls.add(url)
+                note_own_server(url)
                 return url
             if time.monotonic() - self._started > self._timeout_s:
                 raise self._failure(f"gave no answer within {self._timeout_s:g} s")
@@ -160,11 +159,6 @@ class LocalServer:
             f"a Prefect server of this command's own {what}; start one with `prefect server start` and set "
             f"PREFECT_API_URL, or try again. It said: {tail or 'nothing'}"
         )
-
-
-def is_own_server(api_url: str) -> bool:
-    """Whether this process has started the server: it ends with this command, and nobody else uses it."""
-    return api_url in _own_urls
 
 
 def require_answer(api_url: str) -> None:

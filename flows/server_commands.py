@@ -15,7 +15,10 @@ PoolName = Annotated[str, typer.Option("--pool", metavar="NAME", help="Work pool
 
 def deploy(  # noqa: PLR0913 - each is an option of the command
     config: Annotated[
-        Path | None, typer.Argument(metavar="[CONFIG]", help="What the deployments evaluate; the demo's without one")
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG]", help="What the deployments evaluate, and who is alerted; as before without one"
+        ),
     ] = None,
     pool: PoolName = "milepost",
     work_pool_type: Annotated[str, typer.Option(metavar="TYPE", help="Its type, such as process or kubernetes")] = (
@@ -24,7 +27,9 @@ def deploy(  # noqa: PLR0913 - each is an option of the command
     root: Annotated[
         Path | None, typer.Option(help="Folder of checkpoints that `reconcile` looks through every five minutes")
     ] = None,
-    at_once: Annotated[int, typer.Option(min=1, max=1000, help="Evaluations at once, over all deployments")] = 1,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Evaluations at once, over all deployments; at first 1")
+    ] = None,
     gpus: Annotated[
         int | None, typer.Option(min=0, max=1_000_000, help="GPUs that all evaluations take together; 0 for no limit")
     ] = None,

@@ -39,13 +39,17 @@ class MilepostCallback(TrainerCallback):
         self._schedule = None if config is None else Schedule(config, is_due_at_first=config.eval_before_train)
         self._posts_events = posts_events
         self._announcer: CheckpointAnnouncer | None = None
+        self._root = ""
         self._saved_step: int | None = None
 
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object
     ) -> None:
         """Learn where checkpoints are saved."""
-        self._announcer = CheckpointAnnouncer(str(args.output_dir), posts_events=self._posts_events)
+        root = str(args.output_dir)
+        if self._announcer is None or root != self._root:  # each has a thread, and its say at the end of the process
+            self._root = root
+            self._announcer = CheckpointAnnouncer(root, posts_events=self._posts_events)
 
     def on_step_end(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object

@@ -4,20 +4,27 @@ Owns to whom it is told: whoever watches the root, by a file, and on request a P
 the standard library is all that it needs.
 """
 
+import json
 import time
 from errno import ENOENT
 from functools import partial
 from pathlib import Path
 from typing import Final
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from infra.announcements import Announcement, write_announcement
 from infra.outbox import Outbox
+from infra.plain_text import to_plain_line
 from infra.prefect_api import PrefectApi, find_api, post_event
 from infra.ranks import is_first_rank
 from schemas.errors import ConfigError
 
 AREAL_FOLDER: Final = "epoch{epoch}epochstep{step}globalstep{global_step}"
 """How AReaL names a checkpoint's folder."""
+_WEIGHTS: Final = (".safetensors", ".bin")
+"""How the names of files with weights end."""
+_MAX_TITLE: Final = 120
+"""Characters, as of the messages of other events."""
 
 
 class CheckpointAnnouncer:
@@ -103,14 +110,28 @@ def _post(api: PrefectApi, announcement: Announcement) -> None:
     """Emit the event of schemas.events.CheckpointLanded, whose module needs what a trainer may not have."""
     _require_folder(announcement)
     step = "" if announcement.global_step is None else f" of step {announcement.global_step}"
+    message = f"The trainer has saved the checkpoint{step}."
+    name = to_plain_line(announcement.path)
     payload = {
         "checkpoint": announcement.path,
         "global_step": announcement.global_step,
-        "message": f"The trainer has saved the checkpoint{step}.",
+        "message": message,
         "since": "",
         "link": "",
         "weight_digest": None,
         "announced_by": "trainer",
+        "title": f"Milepost: Checkpoint landed: {name}"[:_MAX_TITLE],
+        "text": f"{message}\ncheckpoint: {name}",
     }
     resource = {"prefect.resource.id": f"milepost.checkpoint.{announcement.path}", "milepost.alert": "send"}
-    post_event(api, "milepost.checkpoint.landed", resource=resource, payload=payload | {"title": "Checkpoint landed"})
+    post_event(api, "milepost.checkpoint.landed", event_id=_event_id(announcement), resource=resource, payload=payload)
+
+
+def _event_id(announcement: Announcement) -> UUID:
+    """Return the same for the same save, whoever announces it again, and another once its weights were rewritten."""
+    weights = [
+        (str(path), (status := path.stat()).st_size, status.st_mtime_ns)
+        for path in sorted(Path(announcement.path).rglob("*"))
+        if path.suffix in _WEIGHTS
+    ]
+    return uuid5(NAMESPACE_URL, json.dumps([announcement.path, announcement.global_step, *weights]))

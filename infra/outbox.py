@@ -35,12 +35,14 @@ class Outbox(Generic[T]):
         atexit.register(self.drain, _END_S)
 
     def put(self, item: T) -> None:
-        """Queue an item, or drop it when the queue is full; returns at once."""
-        if self._thread is None or not self._thread.is_alive():  # a fork of the process has lost it
-            self._thread = threading.Thread(target=self._run, name=f"milepost-{self._name}", daemon=True)
-            self._thread.start()
+        """Queue an item, or drop it when the queue is full or no thread can be started; returns at once."""
         try:
+            if self._thread is None or not self._thread.is_alive():  # a fork of the process has lost it
+                self._thread = threading.Thread(target=self._run, name=f"milepost-{self._name}", daemon=True)
+                self._thread.start()
             self._queue.put_nowait(item)
+        except RuntimeError as exc:  # as many threads as may be, or an interpreter that ends
+            self._drop("thread", str(exc))
         except queue.Full:
             self._drop("queue", f"{_CAPACITY} wait already, the destination hangs")
 

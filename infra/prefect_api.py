@@ -6,12 +6,12 @@ Owns the request; must not decide what is said. The standard library is all it n
 import json
 import os
 import urllib.request
-import uuid
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+from uuid import UUID
 
 _TIMEOUT_S: Final = 5.0
 """Longest wait for a server that answers nothing."""
@@ -37,14 +37,18 @@ def find_api() -> PrefectApi | None:
     return PrefectApi(url=url, authorization=f"Bearer {key}" if key else basic)
 
 
-def post_event(api: PrefectApi, name: str, *, resource: Mapping[str, str], payload: Mapping[str, object]) -> None:
+def post_event(
+    api: PrefectApi, name: str, *, event_id: UUID, resource: Mapping[str, str], payload: Mapping[str, object]
+) -> None:
     """Emit one event; `resource` holds its labels, `prefect.resource.id` among them.
+
+    A server drops an event whose `event_id` it has had within about half an hour.
 
     Raises:
         OSError: no answer within seconds, or one that refuses.
     """
     event = {
-        "id": str(uuid.uuid4()),
+        "id": str(event_id),
         "occurred": datetime.now(UTC).isoformat(),
         "event": name,
         "resource": resource,

@@ -49,10 +49,12 @@ class RunOwnership:
         self._thread.start()
 
     @classmethod
-    def acquire(cls, run_folder: Path, *, silence_s: float = OWNER_SILENCE_S) -> Self | None:
+    def acquire(
+        cls, run_folder: Path, *, silence_s: float = OWNER_SILENCE_S, stopping: threading.Event | None = None
+    ) -> Self | None:
         """Return the ownership, or None when a living process has it.
 
-        Waits up to `silence_s` where the last owner is on another machine and seems dead.
+        Waits as `is_owned` does.
 
         Raises:
             StoreError: the run's folder cannot be written or holds an owner that cannot be read.
@@ -61,7 +63,7 @@ class RunOwnership:
         try:
             folder.mkdir(exist_ok=True)
             last = _last_number(folder)
-            if last and _is_owned(folder, last, silence_s):
+            if last and _is_owned(folder, last, silence_s, stopping):
                 return None
             return cls(folder, last + 1) if _claim(folder, last + 1) else None
         except OSError as exc:
@@ -127,11 +129,30 @@ def is_abandoned(run_folder: Path) -> bool:
         return False
 
 
+def is_owned(run_folder: Path, *, silence_s: float = OWNER_SILENCE_S, stopping: threading.Event | None = None) -> bool:
+    """Whether a living process has the right to change a folder; changes nothing.
+
+    Waits up to `silence_s` where the last owner is on another machine and seems dead. A wait that `stopping` ends has
+    told nothing: such an owner counts as alive.
+
+    Raises:
+        StoreError: the folder holds an owner that cannot be read.
+    """
+    folder = run_folder / "owners"
+    try:
+        last = _last_number(folder)
+        return last > 0 and _is_owned(folder, last, silence_s, stopping)
+    except OSError as exc:
+        raise StoreError(
+            f"{folder} cannot be read ({exc.strerror or exc}); see whether its file system is there"
+        ) from exc
+
+
 def _last_number(folder: Path) -> int:
     return max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
 
 
-def _is_owned(folder: Path, number: int, silence_s: float) -> bool:
+def _is_owned(folder: Path, number: int, silence_s: float, stopping: threading.Event | None) -> bool:
     """Whether the owner of that number lives and has not let go."""
     if _over_path(folder, number).exists():
         return False
@@ -144,15 +165,16 @@ def _is_owned(folder: Path, number: int, silence_s: float) -> bool:
     if alive is not None:
         return alive
     logger.info("%s is owned by process %d of %s: waiting for a sign of life", folder.parent, owner.pid, owner.host)
-    return _beats_on(folder, number, silence_s)
+    return _beats_on(folder, number, silence_s, stopping or threading.Event())
 
 
-def _beats_on(folder: Path, number: int, silence_s: float) -> bool:
-    """Watch a beat until it changes or has stood still for `silence_s`."""
+def _beats_on(folder: Path, number: int, silence_s: float, stopping: threading.Event) -> bool:
+    """Watch a beat until it changes or has stood still for `silence_s`; told to stop, take it for one that changes."""
     deadline = time.monotonic() + silence_s
     first = _read_beat(folder, number)
     while time.monotonic() < deadline:
-        time.sleep(min(_LOOK_S, silence_s))
+        if stopping.wait(min(_LOOK_S, silence_s)):
+            return True
         if _over_path(folder, number).exists():
             return False
         if _read_beat(folder, number) != first:

@@ -1,7 +1,7 @@
 """What is known of a watched evaluation, on disk, so that any watcher can go on where another one ended.
 
 {fileroot}/watch/{evaluation key}/
-    config.yaml                          what is evaluated
+    config.yaml                          what is evaluated; changed at each look of a watcher that lives
     checkpoints/{mark}/landed.json       a checkpoint that was seen whole
     checkpoints/{mark}/model/{name}/     its weights as hard links, until it is evaluated
     results/{weight digest}/record.json  how its evaluation stands
@@ -13,8 +13,13 @@ is replaced whole, by the owner of its folder alone.
 """
 
 import errno
+import logging
+import os
 import shutil
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,6 +38,13 @@ from schemas.watch import EvaluationRecord, LandedCheckpoint
 _LANDED: Final = "landed.json"
 _RECORD: Final = "record.json"
 _MODEL: Final = "model"
+_CONFIG: Final = "config.yaml"
+_IS_THERE: Final = (errno.ENOTEMPTY, errno.EEXIST)
+"""What a rename says onto a folder that another process has filled."""
+_SILENT_LIFE_S: Final = 7 * 86_400.0
+"""Weights wait a week for a watcher of their evaluation; then the disk is worth more."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +70,46 @@ class WatchFolder:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise self._cannot_write(exc) from exc
-        write_text_atomically(self.path / "config.yaml", config_yaml)
+        write_text_atomically(self.path / _CONFIG, config_yaml)
         remove_abandoned(self._staging)
 
+    def show_life(self) -> None:
+        """Have other watchers see that the weights held here are waited for."""
+        with suppress(OSError):  # a week of it must fail before it means anything
+            os.utime(self.path / _CONFIG)
+
+    def release_silent(self, *, now_s: float | None = None) -> int:
+        """Let go what is held for other evaluations of this fileroot that nobody has watched for a week.
+
+        Args:
+            now_s: Unix time in seconds; None for the clock's.
+
+        Returns:
+            How many checkpoints were let go.
+        """
+        now_s = time.time() if now_s is None else now_s
+        num_released = 0
+        for config in self.path.parent.glob(f"*/{_CONFIG}"):
+            if _silence_s(config, now_s) <= _SILENT_LIFE_S:
+                continue
+            for model in config.parent.glob(f"checkpoints/*/{_MODEL}"):
+                shutil.rmtree(model, ignore_errors=True)
+                logger.info("released %s: nobody has watched for its evaluation for a week", model)
+                num_released += 1
+        return num_released
+
     def marks(self) -> set[str]:
-        """Return the marks of all checkpoints that have landed, or vanished, so far."""
+        """Return the marks of all checkpoints that have landed, or vanished, so far.
+
+        Raises:
+            StoreError: they cannot be listed.
+        """
         try:
             return {path.name for path in self._checkpoints.iterdir()}
-        except OSError:
+        except FileNotFoundError:
             return set()  # nothing was watched yet
+        except OSError as exc:
+            raise self._cannot_read(self._checkpoints, exc) from exc
 
     def read_landed(self, mark: str) -> LandedCheckpoint:
         """Return what is known of a checkpoint.
@@ -83,7 +126,7 @@ class WatchFolder:
             ) from exc
 
     def land(self, landed: LandedCheckpoint, report: CheckpointReport | None) -> str | None:
-        """Keep a checkpoint with its weights; nothing where another watcher has kept it already.
+        """Keep a checkpoint with its weights; nothing where it is kept already, unless as one that was never whole.
 
         Args:
             landed: what is known of it.
@@ -94,6 +137,7 @@ class WatchFolder:
 
         Raises:
             FileNotFoundError: a file of the checkpoint vanished meanwhile.
+            OSError: its weights cannot be linked.
             StoreError: the folder cannot be written.
         """
         reason: str | None = None
@@ -110,24 +154,33 @@ class WatchFolder:
                 whole.rename(self._checkpoints / landed.mark)
                 sync_folder(self._checkpoints)
             except OSError as exc:
-                if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                if exc.errno not in _IS_THERE:
                     raise self._cannot_write(exc) from exc
+                if report is not None and not self.read_landed(landed.mark).number:  # it had only been out of sight
+                    self._put_model(whole / _MODEL, landed.mark)
+                    self.update_landed(landed)
         return reason
 
     def hold_again(self, landed: LandedCheckpoint, report: CheckpointReport) -> None:
-        """Keep the weights of a checkpoint that had been released.
+        """Keep the weights of a checkpoint that had been released, if it still is what it was.
 
         Raises:
-            FileNotFoundError: a file of the checkpoint vanished meanwhile.
-            StoreError: the folder cannot be written.
+            StoreError: they cannot be read or linked now, or the folder cannot be written.
         """
-        with staging_folder(self._staging) as place:
-            link_checkpoint(report, place / _MODEL / landed.model_name)
-            try:
-                (place / _MODEL).rename(self._checkpoints / landed.mark / _MODEL)
-            except OSError as exc:
-                if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise self._cannot_write(exc) from exc
+        try:
+            state = read_state(landed.path, report.path)
+            if state is None or state.mark != landed.mark:
+                return
+            with staging_folder(self._staging) as place:
+                link_checkpoint(report, place / _MODEL / landed.model_name)
+                self._put_model(place / _MODEL, landed.mark)
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            raise StoreError(
+                f"{landed.path} cannot be held in {self.path} ({exc.strerror or exc}); see whether its file system is "
+                "there, and free space in the folder or make it writable"
+            ) from exc
 
     def update_landed(self, landed: LandedCheckpoint) -> None:
         """Replace what is known of a checkpoint.
@@ -138,14 +191,31 @@ class WatchFolder:
         write_text_atomically(self._checkpoints / landed.mark / _LANDED, landed.model_dump_json(indent=1) + "\n")
 
     def held_model(self, landed: LandedCheckpoint) -> Path | None:
-        """Return the folder that holds a checkpoint's weights; None when they have been released."""
+        """Return the folder that holds a checkpoint's weights; None when they have been released.
+
+        Raises:
+            StoreError: that cannot be told now.
+        """
         folder = self._checkpoints / landed.mark / _MODEL / landed.model_name
-        return folder if landed.model_name and folder.is_dir() else None
+        try:
+            folder.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as exc:
+            raise self._cannot_read(folder, exc) from exc
+        return folder if landed.model_name else None
 
     def is_untouched(self, landed: LandedCheckpoint) -> bool:
-        """Whether what is held is what was linked: a hard link does not keep a file from being rewritten in place."""
+        """Whether what is held is what was linked: a hard link does not keep a file from being rewritten in place.
+
+        Raises:
+            StoreError: that cannot be told now.
+        """
         model = self.held_model(landed)
-        state = None if model is None else read_state(landed.path, model)
+        try:
+            state = None if model is None else read_state(landed.path, model)
+        except OSError as exc:
+            raise self._cannot_read(self.path, exc) from exc
         return state is not None and state.mark == landed.held_mark
 
     def release_model(self, landed: LandedCheckpoint) -> None:
@@ -190,13 +260,13 @@ class WatchFolder:
         path = self.result_folder(record.weight_digest) / _RECORD
         write_text_atomically(path, record.model_dump_json(indent=1) + "\n")
 
-    def claim(self, weight_digest: str) -> RunOwnership | None:
-        """Become the one who is at an evaluation; None while another process is.
+    def claim(self, weight_digest: str, *, stopping: threading.Event) -> RunOwnership | None:
+        """Become the one who is at an evaluation; None while another process is, and when `stopping` ends the wait.
 
         Raises:
             StoreError: the folder cannot be written.
         """
-        return RunOwnership.acquire(self.result_folder(weight_digest))
+        return RunOwnership.acquire(self.result_folder(weight_digest), stopping=stopping)
 
     def is_interrupted(self, weight_digest: str) -> bool:
         """Whether whoever was last at an evaluation has let go or is known to be dead."""
@@ -214,11 +284,34 @@ class WatchFolder:
     def _staging(self) -> Path:
         return self.path / ".staging"
 
+    def _put_model(self, model: Path, mark: str) -> None:
+        """Move linked weights to where a checkpoint's are held, unless some are.
+
+        Raises:
+            OSError: they cannot be moved.
+        """
+        try:
+            model.rename(self._checkpoints / mark / _MODEL)
+        except OSError as exc:
+            if exc.errno not in _IS_THERE:
+                raise
+
+    def _cannot_read(self, path: Path, exc: OSError) -> StoreError:
+        return StoreError(f"{path} cannot be read now ({exc.strerror or exc}); see whether its file system is there")
+
     def _cannot_write(self, exc: OSError) -> StoreError:
         return StoreError(
             f"{self.path} cannot be written ({exc.strerror}); free space there, make it writable or point "
             "cluster.fileroot elsewhere"
         )
+
+
+def _silence_s(path: Path, now_s: float) -> float:
+    """Return the seconds since a file was changed; 0 when that cannot be told."""
+    try:
+        return now_s - path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def own_folders(fileroot: Path) -> Iterator[Path]:

@@ -35,15 +35,19 @@ class AlertRecord(Model):
     resource: str
     """What it is about."""
     subject: str
-    """What silence is kept about."""
+    """What silence is kept about, within a training."""
+    training: str = ""
+    """The training, as `experiment/trial`."""
     checkpoint: str
     """The checkpoint, as the user named it."""
     occurred_at: datetime
-    """When it was first met, with its time zone."""
+    """When it was met, with its time zone."""
     message: str
     """What happened, how much, against what."""
     silenced: bool
     """Whether no message was sent, as one about the same subject had been a short time before."""
+    told: bool = True
+    """Whether a Prefect server has taken it that goes on after the command; else it is told at the next occasion."""
 
 
 class AlertTarget(Section):
@@ -99,8 +103,8 @@ class AlertsConfig(Section):
     on: tuple[AlertName, ...] = ("failed", "drift", "inconsistency", "regression", "degenerate")
     """What is sent. The default leaves out what happens every hour and asks for nothing."""
     silence_hours: float = Field(default=0.0, ge=0, le=8760, allow_inf_nan=False)
-    """Hours after an alert in which another of the same kind about the same dataset is not sent. 0: each cause is told,
-    once; runs of one training may have many."""
+    """Hours after an alert in which another of the same kind about the same dataset, of the same experiment and trial,
+    is not sent. 0: each cause is told, once; runs of one training may have many."""
     regression: RegressionConfig = Field(default_factory=RegressionConfig)
     """From when on a drop is a regression."""
     degeneration: DegenerationConfig = Field(default_factory=DegenerationConfig)

@@ -34,7 +34,7 @@ class FoundCheckpoint:
     conversion: str | None
     """The command that makes such a folder, where the trainer's dump needs one."""
     position: TrainingPosition
-    """What the folder's name tells."""
+    """What the folder's name tells; once it has been inspected, what its trainer's state tells as well."""
 
     @property
     def is_marked(self) -> bool:
@@ -64,10 +64,11 @@ def find_checkpoints(root: Path, *, skipped: Collection[Path] = ()) -> list[Foun
         other = found.get(place)
         if other is None or other.folder.is_symlink():
             found[place] = checkpoint
-    return sorted(found.values(), key=_order)
+    return sorted(found.values(), key=training_order)
 
 
-def _order(checkpoint: FoundCheckpoint) -> tuple[int, str]:
+def training_order(checkpoint: FoundCheckpoint) -> tuple[int, str]:
+    """Return what checkpoints are sorted by: the training step, unknown ones first."""
     step = checkpoint.position.global_step
     return (-1 if step is None else step, str(checkpoint.folder))
 

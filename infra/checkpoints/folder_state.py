@@ -23,7 +23,11 @@ class FolderState(NamedTuple):
 
 
 def read_state(folder: Path, model: Path) -> FolderState | None:
-    """Return the state of a checkpoint's folder; None while there are no weights, or when it has vanished."""
+    """Return the state of a checkpoint's folder; None while there are no weights, or when it has vanished.
+
+    Raises:
+        OSError: it cannot be read now, which tells nothing of it: look again.
+    """
     weights, everything = (blake2b(os.fsencode(folder.absolute()), digest_size=16) for _ in range(2))
     saved_s = changed_s = 0.0
     try:
@@ -39,7 +43,7 @@ def read_state(folder: Path, model: Path) -> FolderState | None:
             if is_weights(entry.name):
                 weights.update(line)
                 saved_s = max(saved_s, status.st_mtime)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     if not saved_s:
         return None

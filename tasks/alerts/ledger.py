@@ -8,7 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import ValidationError
 
+from infra.atomic import write_text_atomically
 from schemas.alerts import AlertRecord
+from schemas.errors import StoreError
 from schemas.events import Event
 from schemas.run import RunIdentity
 from schemas.tables import ALERTS
@@ -16,42 +18,43 @@ from schemas.tables import ALERTS
 logger = logging.getLogger(__name__)
 
 
-def enter_event(folder: Path, event: Event, *, silence: timedelta, now: datetime) -> AlertRecord | None:
-    """Enter an event into the ledger and return its record; None when its cause was entered before.
+def make_record(folder: Path, event: Event, *, training: str, silence: timedelta, now: datetime) -> AlertRecord | None:
+    """Return the record of an event that is to be told; None when its cause was told before.
 
-    The record is silenced where another event of its kind and subject was told less than `silence` before `now`. Of two
-    processes that meet the same cause at once, one gets the record. A ledger that cannot be written silences nothing.
+    It is silenced where another event of its kind, training and subject was told less than `silence` before `now`.
     """
+    before = _read_record(_path_of(folder, str(event.event_id)))
+    if before is not None and before.told:
+        return None
     record = AlertRecord(
         event=event.event,
         event_id=str(event.event_id),
         resource=event.resource,
         subject=event.subject,
+        training=training,
         checkpoint=event.checkpoint,
         occurred_at=now,
         message=event.message,
-        silenced=any(_silences(earlier, event, now - silence) for earlier in read_ledger(folder)) if silence else False,
+        silenced=False,
     )
-    path = folder / f"{record.event_id}.json"
+    is_silenced = (
+        any(_silences(earlier, record, now - silence) for earlier in read_ledger(folder)) if silence else False
+    )
+    return record.model_copy(update={"silenced": is_silenced})
+
+
+def enter_record(folder: Path, record: AlertRecord) -> None:
+    """Enter a record in the place of an earlier one of its cause; a ledger that cannot be written silences nothing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(record.model_dump_json())
-    except OSError as exc:
-        if path.exists():
-            return None
-        logger.warning("%s cannot be written (%s): this alert may be told again", folder, exc.strerror)
-    return record
+        write_text_atomically(_path_of(folder, record.event_id), record.model_dump_json())
+    except (OSError, StoreError) as exc:
+        logger.warning("%s cannot be written (%s): this alert may be told again", folder, exc)
 
 
 def read_ledger(folder: Path) -> list[AlertRecord]:
-    """Return what was entered, the oldest first; what a killed process left half-written is passed over."""
-    records: list[AlertRecord] = []
-    for path in folder.glob("*.json"):
-        try:
-            records.append(AlertRecord.model_validate_json(path.read_bytes()))
-        except (OSError, ValidationError):
-            continue
+    """Return what was entered, the oldest first; what is no record is passed over."""
+    records = filter(None, map(_read_record, folder.glob("*.json")))
     return sorted(records, key=lambda record: record.occurred_at)
 
 
@@ -70,6 +73,17 @@ def alert_folder(fileroot: str) -> Path:
     return Path(fileroot) / "alerts"
 
 
-def _silences(earlier: AlertRecord, event: Event, since: datetime) -> bool:
-    is_alike = (earlier.event, earlier.subject) == (event.event, event.subject)
-    return is_alike and not earlier.silenced and earlier.occurred_at > since
+def _path_of(folder: Path, event_id: str) -> Path:
+    return folder / f"{event_id}.json"
+
+
+def _read_record(path: Path) -> AlertRecord | None:
+    try:
+        return AlertRecord.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _silences(earlier: AlertRecord, record: AlertRecord, since: datetime) -> bool:
+    is_alike = all(getattr(earlier, name) == getattr(record, name) for name in ("event", "training", "subject"))
+    return is_alike and earlier.told and not earlier.silenced and earlier.occurred_at > since

@@ -2,12 +2,11 @@
 
 from typing import Final, NamedTuple
 
+from infra.plain_text import to_plain_line
 from schemas.config import EvaluationConfig
 from schemas.events import Event
 
 _MAX_TITLE: Final = 120
-_MAX_LINE: Final = 2_000
-"""Characters; a name can be longer than a chat's message may be."""
 
 
 class Message(NamedTuple):
@@ -22,8 +21,7 @@ class Message(NamedTuple):
 def compose(event: Event, config: EvaluationConfig, *, run_page: str) -> Message:
     """Return the message about `event`; `run_page`: URL of the Prefect run, empty where there is none.
 
-    Names come from folders and datasets: each is kept on one line and without angle brackets, in which chats find
-    mentions and links, and mail programs markup.
+    Names come from folders and datasets: each is kept on one line and without angle brackets.
     """
     step = "" if event.global_step is None else f" (step {event.global_step:,})"
     dataset = str(getattr(event, "dataset", ""))
@@ -35,10 +33,8 @@ def compose(event: Event, config: EvaluationConfig, *, run_page: str) -> Message
         "report": event.link,
         "run": run_page,
     }
-    told = [_plain(event.message), *(f"{name}: {_plain(value)}" for name, value in lines.items() if value)]
-    return Message(f"Milepost: {event.title}: {_plain(event.checkpoint)}"[:_MAX_TITLE], "\n".join(told))
-
-
-def _plain(text: str) -> str:
-    flat = " ".join(text.replace("<", "‹").replace(">", "›").split())
-    return "".join(letter for letter in flat if letter.isprintable())[:_MAX_LINE]
+    told = [
+        to_plain_line(event.message),
+        *(f"{name}: {to_plain_line(value)}" for name, value in lines.items() if value),
+    ]
+    return Message(f"Milepost: {event.title}: {to_plain_line(event.checkpoint)}"[:_MAX_TITLE], "\n".join(told))

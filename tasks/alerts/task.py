@@ -5,16 +5,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import httpx
-from prefect.events import emit_event
+from prefect.client.orchestration import get_client
+from prefect.events import Event as PrefectEvent
+from prefect.events import RelatedResource, Resource
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL
 
+from infra.own_servers import is_own_server
 from infra.run_directory import RunDirectory
+from schemas.alerts import AlertRecord
 from schemas.config import EvaluationConfig
 from schemas.errors import MilepostError
 from schemas.events import CheckpointLanded, EvaluationCompleted, EvaluationFailed, Event
 from schemas.summary import RunSummary
-from tasks.alerts.ledger import alert_folder, enter_event
+from tasks.alerts.ledger import alert_folder, enter_record, make_record
 from tasks.alerts.message import compose
 
 PREFECT_FAILURES: Final = (httpx.HTTPError, PrefectException)
@@ -25,14 +30,17 @@ logger = logging.getLogger(__name__)
 
 
 def announce(event: Event, config: EvaluationConfig) -> None:
-    """Emit an event and say the same in the log; nothing where its cause was announced before.
+    """Emit an event and say the same in the log; nothing where its cause was told before.
 
     Its resource carries `milepost.alert`: `send`, or `silenced` within `alerts.silence_hours` of one like it. Whoever
-    listens finds the `title` and `text` of a message for people beside the event's own fields.
+    listens finds the `title` and `text` of a message for people beside the event's own fields. It counts as told once
+    a server that goes on after this command has taken it.
     """
-    record = enter_event(
-        alert_folder(config.cluster.fileroot),
+    folder = alert_folder(config.cluster.fileroot)
+    record = make_record(
+        folder,
         event,
+        training=f"{config.experiment_name}/{config.trial_name}",
         silence=timedelta(hours=config.alerts.silence_hours),
         now=datetime.now(UTC),
     )
@@ -43,16 +51,37 @@ def announce(event: Event, config: EvaluationConfig) -> None:
         logging.INFO if isinstance(event, _GOOD_NEWS) else logging.WARNING,
         "%s%s: %s", event.event, " (silenced)" if record.silenced else "", event.message,
     )  # fmt: skip
-    run_page = (flow_run.ui_url or "") if flow_run.id else ""
-    emit_event(
+    # entered last: a process that is killed in between tells it again, and the server drops an id that it has seen
+    enter_record(folder, record.model_copy(update={"told": _emit(event, record, config)}))
+
+
+def _emit(event: Event, record: AlertRecord, config: EvaluationConfig) -> bool:
+    """Hand an event to the Prefect server and return whether people may have heard of it."""
+    api_url = PREFECT_API_URL.value()
+    if not api_url:
+        return False
+    run_id = flow_run.id
+    flow_run_labels = {"prefect.resource.id": f"prefect.flow-run.{run_id}", "prefect.resource.role": "flow-run"}
+    emitted = PrefectEvent(
         id=event.event_id,
         event=event.event,
-        resource={
-            "prefect.resource.id": f"milepost.{event.resource}",
-            "milepost.alert": "silenced" if record.silenced else "send",
-        },
-        payload=event.model_dump(mode="json") | compose(event, config, run_page=run_page)._asdict(),
+        resource=Resource(
+            {
+                "prefect.resource.id": f"milepost.{event.resource}",
+                "milepost.alert": "silenced" if record.silenced else "send",
+            }
+        ),
+        related=[RelatedResource(flow_run_labels)] if run_id else [],
+        payload=event.model_dump(mode="json")
+        | compose(event, config, run_page=(flow_run.ui_url or "") if run_id else "")._asdict(),
     )
+    try:
+        with get_client(sync_client=True) as client:  # emit_event would only queue it
+            client.request("POST", "/events", content=f"[{emitted.model_dump_json()}]")
+    except PREFECT_FAILURES as exc:
+        logger.warning("the Prefect server does not take %s (%s); it is told when it is met again", event.event, exc)
+        return False
+    return not is_own_server(api_url)
 
 
 def announce_completion(summary: RunSummary, config: EvaluationConfig) -> None:
@@ -75,14 +104,16 @@ def announce_completion(summary: RunSummary, config: EvaluationConfig) -> None:
     announce(event, config)
 
 
-def announce_failure(error: MilepostError, config: EvaluationConfig, run_id: str, global_step: int | None) -> None:
+def announce_failure(error: Exception, config: EvaluationConfig, run_id: str, global_step: int | None) -> None:
     """Say that an evaluation ended without metrics; `run_id` is empty where there was no run yet."""
+    name = type(error).__name__
     event = EvaluationFailed(
         checkpoint=config.actor.path,
         global_step=global_step,
         dataset=config.valid_dataset.name or config.valid_dataset.path,
-        message=str(error),
+        # the words of others may hold an address with its token
+        message=str(error) if isinstance(error, MilepostError) else f"it ended with {name}; the run's log says why",
         run_id=run_id,
-        error=type(error).__name__,
+        error=name,
     )
     announce(event, config)

@@ -7,16 +7,16 @@ a while. Remembers what it has inspected: a folder that has not changed is not r
 
 import os
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from infra.announcements import Announcement, read_announcements
+from infra.announcements import read_announcements
 from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.adapter import is_adapter
-from infra.checkpoints.discovery import FoundCheckpoint, find_checkpoints
+from infra.checkpoints.discovery import FoundCheckpoint, find_checkpoints, training_order
 from infra.checkpoints.folder_state import FolderState, read_state
 from schemas.checkpoint import CheckpointReport
 from schemas.watch import LandedCheckpoint
@@ -96,22 +96,23 @@ class Observer:
             OSError: the root cannot be listed.
         """
         found = find_checkpoints(self._root, skipped=self._skipped)
-        announcements = read_announcements(self._root)
+        announced = {_real(one.path): one.announced_at for one in read_announcements(self._root)}
         whole: list[WholeCheckpoint] = []
         pending: list[PendingCheckpoint] = []
         for number, one in enumerate(found):
-            state = None if one.model is None else read_state(one.folder, one.model)
+            state, hindrance = _read_state(one)
             if state is None:
-                pending.append(_without_model(one))
+                pending.append(_without_model(one, hindrance))
             elif state.mark not in known:
                 report = self._inspect(one, state)
-                if report.status == "complete" and self._is_finished(one, state, announcements, found[number + 1 :]):
-                    whole.append(WholeCheckpoint(found=one, report=report, state=state))
+                if report.status == "complete" and self._is_finished(one, state, announced, found[number + 1 :]):
+                    whole.append(WholeCheckpoint(found=_with_state(one, report), report=report, state=state))
                 else:
                     pending.append(self._describe_pending(one, state, report))
-        gone = [one for path, one in self._pending.items() if one.folder and not os.path.lexists(path)]
+        gone = [one for path, one in self._pending.items() if one.folder and _is_removed(path)]
         self._pending = {one.found.folder: one for one in pending}
         self._inspected = {one.folder: self._inspected[one.folder] for one in found if one.folder in self._inspected}
+        whole.sort(key=lambda one: training_order(one.found))
         return Observation(whole=tuple(whole), pending=tuple(pending), gone=tuple(gone))
 
     def _describe_pending(
@@ -119,7 +120,7 @@ class Observer:
     ) -> PendingCheckpoint:
         word = "unusable" if report.status == "needs_conversion" else "writing"
         detail = "; ".join(report.problems) or f"whole; finished once it has not changed for {self._settle_s:g} s"
-        return PendingCheckpoint(found=one, folder=state, state=word, detail=detail)
+        return PendingCheckpoint(found=_with_state(one, report), folder=state, state=word, detail=detail)
 
     def _inspect(self, one: FoundCheckpoint, state: FolderState) -> CheckpointReport:
         before = self._inspected.get(one.folder)
@@ -138,12 +139,12 @@ class Observer:
         self,
         one: FoundCheckpoint,
         state: FolderState,
-        announcements: Sequence[Announcement],
+        announced: Mapping[str, float],
         later: Sequence[FoundCheckpoint],
     ) -> bool:
-        if one.is_marked or any(_is_announced(one, state, announcement) for announcement in announcements):
+        if one.is_marked or _is_announced(one, state, announced):
             return True
-        if any(_is_newer_sibling(other, one) for other in later):
+        if any(_is_newer_sibling(other, one, state) for other in later):
             return True
         return time.time() - state.changed_s >= self._settle_s
 
@@ -168,20 +169,57 @@ def _may_change(report: CheckpointReport) -> bool:
     return report.status != "complete" and is_adapter(report.path)
 
 
-def _without_model(one: FoundCheckpoint) -> PendingCheckpoint:
+def _read_state(one: FoundCheckpoint) -> tuple[FolderState | None, str]:
+    """Return the state of a checkpoint's weights, None while there are none, and why it cannot be told now."""
+    try:
+        return None if one.model is None else read_state(one.folder, one.model), ""
+    except OSError as exc:
+        return None, f"cannot be read now ({exc.strerror}); the next look tries again"
+
+
+def _is_removed(folder: Path) -> bool:
+    """Whether a folder is not there; one that cannot be looked at may be."""
+    try:
+        folder.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _without_model(one: FoundCheckpoint, hindrance: str) -> PendingCheckpoint:
     if one.conversion is not None:
         detail = f"needs conversion: {one.conversion}"
         return PendingCheckpoint(found=one, folder=None, state="unusable", detail=detail)
-    return PendingCheckpoint(found=one, folder=None, state="writing", detail="no weights yet")
+    return PendingCheckpoint(found=one, folder=None, state="writing", detail=hindrance or "no weights yet")
 
 
-def _is_announced(one: FoundCheckpoint, state: FolderState, announcement: Announcement) -> bool:
-    is_same = Path(announcement.path) in (one.folder.absolute(), one.model)
-    return is_same and announcement.announced_at + _ANNOUNCED_AFTER_S >= state.saved_at.timestamp()
+def _with_state(one: FoundCheckpoint, report: CheckpointReport) -> FoundCheckpoint:
+    """Return a checkpoint with the position that its trainer's state tells beside its name."""
+    return one if report.global_step is None else replace(one, position=report.position)
 
 
-def _is_newer_sibling(other: FoundCheckpoint, one: FoundCheckpoint) -> bool:
-    if other.folder.parent != one.folder.parent or other.layout != one.layout:
+def _real(path: Path | str) -> str:
+    """Return a path without links; a trainer may know its folder by another name."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # no path at all: NUL, or half a surrogate pair
+        return str(path)
+
+
+def _is_announced(one: FoundCheckpoint, state: FolderState, announced: Mapping[str, float]) -> bool:
+    """Whether its trainer says of these weights that they are whole; `announced`: seconds since 1970 by real path."""
+    times = [announced.get(_real(path)) for path in (one.folder, one.model) if announced and path is not None]
+    return any(at is not None and at + _ANNOUNCED_AFTER_S >= state.saved_at.timestamp() for at in times)
+
+
+def _is_newer_sibling(other: FoundCheckpoint, one: FoundCheckpoint, state: FolderState) -> bool:
+    """Whether `other` was saved after `one`, of which `state` is; an older training may have left later steps."""
+    if other.folder.parent != one.folder.parent or other.layout != one.layout or other.model is None:
         return False
     step, own = other.position.global_step, one.position.global_step
-    return step is not None and own is not None and step > own
+    if step is None or own is None or step <= own:
+        return False
+    newer, _ = _read_state(other)
+    return newer is not None and newer.saved_at > state.saved_at

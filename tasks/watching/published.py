@@ -4,13 +4,14 @@ A record that was lost, a watcher that died between publication and its note, an
 the published run tells of each.
 """
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.dataset as pads
 
 from infra.run_directory import RunDirectory, runs_root, unfinished_runs
-from infra.run_ownership import RunOwnership
+from infra.run_ownership import is_owned
 from infra.store import open_store
 from schemas.config import load_config
 from schemas.errors import MilepostError
@@ -31,22 +32,18 @@ def find_published(fileroot: Path, *, weight_digest: str, key: str) -> str | Non
     return next((name for name in run_ids if _key_of(RunDirectory(path=runs_root(fileroot) / name)) == key), None)
 
 
-def is_being_made(fileroot: Path, *, weight_digest: str, key: str) -> bool:
+def is_being_made(fileroot: Path, *, weight_digest: str, key: str, stopping: threading.Event) -> bool:
     """Whether a living process is at a run of these weights and this key.
 
-    Waits a minute for a sign of life where such a run was last owned on another machine.
+    Waits a minute for a sign of life where such a run was last owned on another machine; a wait that `stopping` ends
+    counts as one.
 
     Raises:
         StoreError: a run cannot be read.
     """
-    for run in _unfinished(fileroot, weight_digest):
-        if _key_of(run) != key:
-            continue
-        ownership = RunOwnership.acquire(run.path)
-        if ownership is None:
-            return True
-        ownership.release()
-    return False
+    return any(
+        _key_of(run) == key and is_owned(run.path, stopping=stopping) for run in _unfinished(fileroot, weight_digest)
+    )
 
 
 def _unfinished(fileroot: Path, weight_digest: str) -> Iterator[RunDirectory]:

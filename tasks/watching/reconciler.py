@@ -11,7 +11,6 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -31,6 +30,8 @@ _TICK_S: Final = 0.25
 """Between two looks at whether a trainer has announced something, and at what is due."""
 _UNREADABLE_S: Final = 300.0
 """Seconds between two warnings that the root cannot be read."""
+_END_S: Final = 35.0
+"""Seconds that threads have to end: a stopped attempt takes up to 30; what else they wait for is resumable."""
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class Reconciler:
         self._on_landed = on_landed
         self._watched = [_Watched(evaluation, make_observer(root, evaluation)) for evaluation in evaluations]
         self._settings = evaluations[0].config.watch
+        self._rest_s = max(self._settings.poll_s, self._settings.retry_after_s)
         self._stopping = threading.Event()
         self._wake = SimpleQueue[None]()
         self._lock = threading.Lock()
@@ -121,6 +123,10 @@ class Reconciler:
         """
         for watched in self._watched:
             watched.evaluation.folder.prepare(config_to_yaml(watched.evaluation.config))
+        if once:
+            self._rest_s = float("inf")
+        for watched in self._watched:  # all of them live by now
+            watched.evaluation.folder.release_silent()
         try:
             self._look(is_patient=is_patient)
             looked_at, announced = time.monotonic(), self._announced_ns()
@@ -140,11 +146,12 @@ class Reconciler:
         return WatchOutcome(root=self._root, num_done=self._num_done, num_failed=self._num_failed, num_open=num_open)
 
     def stop(self) -> None:
-        """Stop the evaluations that do not outlive this process, and wait for their ends; all is resumable."""
+        """Stop the evaluations that do not outlive this process, and wait a while for their ends; all is resumable."""
         self._stopping.set()
         self._wake.put(None)
+        deadline = time.monotonic() + _END_S
         for thread in self._slots.values():
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _announced_ns(self) -> int:
         try:
@@ -156,15 +163,17 @@ class Reconciler:
         """Look, and go on when a disk is full or a file is broken: what is not done now is done later."""
         try:
             self._look(is_patient=True)
-        except MilepostError as exc:
+        except (MilepostError, OSError) as exc:
             logger.warning("%s", exc)
 
     def _look(self, *, is_patient: bool) -> None:
         """See what is there now."""
         for watched in self._watched:
+            watched.evaluation.folder.show_life()
             self._read_landed(watched)
             try:
-                seen = watched.observer.look(watched.landed)
+                # one that was removed half-written may have been out of sight: it is looked at when it is back
+                seen = watched.observer.look({mark for mark, one in watched.landed.items() if one.number})
             except OSError as exc:
                 self._tell_unreadable(exc, is_patient=is_patient)
                 return
@@ -173,7 +182,7 @@ class Reconciler:
             for gone in seen.gone:
                 if gone.folder is not None:
                     self._note_vanished(watched, describe_landed(gone.found, gone.folder, number=0, now=_now()))
-            _let_go(watched)
+            self._let_go(watched)
 
     def _tell_unreadable(self, exc: OSError, *, is_patient: bool) -> None:
         problem = describe_unreadable(self._root, exc)
@@ -184,8 +193,12 @@ class Reconciler:
             logger.warning("%s; until then there is nothing to do", problem)
 
     def _read_landed(self, watched: _Watched) -> None:
-        """Learn what other watchers, or earlier ones, have found."""
-        for mark in watched.evaluation.folder.marks() - set(watched.landed):
+        """Learn what other watchers, or earlier ones, have found, and what somebody has had forgotten."""
+        marks = watched.evaluation.folder.marks()
+        for mark in watched.landed.keys() - marks:
+            del watched.landed[mark]
+            watched.settled.discard(mark)
+        for mark in marks - watched.landed.keys():
             landed = watched.evaluation.folder.read_landed(mark)
             if landed.path.is_relative_to(self._root):
                 watched.landed[mark] = landed
@@ -208,6 +221,24 @@ class Reconciler:
             logger.warning("%s", reason)
         watched.landed[landed.mark] = folder.read_landed(landed.mark)
         logger.info("%s has landed (%s, step %s)", landed.path, landed.layout, landed.position.global_step)
+
+    def _let_go(self, watched: _Watched) -> None:
+        """Release the weights of what is settled, and of what is not wanted and will not be."""
+        selected = watched.selected
+        for landed in selected:
+            if landed.mark not in watched.settled:
+                _note_settled(watched, landed)
+        wanted = {landed.mark for landed in selected}
+        usable = [landed for landed in watched.landed.values() if not landed.is_vanished]
+        newest = max(usable, key=lambda one: one.number, default=None)
+        for landed in usable:
+            if landed.mark in wanted or landed is newest:
+                continue  # the newest may yet turn out to be the end of an epoch, or of training
+            may_be_read = landed.weight_digest is None and self._reader is not None
+            if may_be_read or _Item(watched, landed.mark).key in self._slots:
+                continue  # it was wanted a moment ago
+            if not _is_being_evaluated(watched.evaluation, landed):
+                watched.evaluation.folder.release_model(landed)
 
     def _note_vanished(self, watched: _Watched, landed: LandedCheckpoint) -> None:
         logger.warning("%s was removed before it was whole", landed.path)
@@ -237,19 +268,22 @@ class Reconciler:
             num_ready += 1
             if item.landed.weight_digest is None:
                 if self._reader is None:
-                    self._reader = self._start(partial(self._identify, item), daemon=True)
+                    self._reader = self._start(item, self._identify, daemon=True)
             elif len(self._slots) < self._settings.max_concurrent and now >= self._paused_until:
                 self._aside[item.key] = float("inf") if once else now + self._settings.poll_s
-                self._slots[item.key] = self._start(partial(self._settle, item), daemon=False)
+                self._slots[item.key] = self._start(item, self._settle, daemon=False)
 
-    def _start(self, work: Callable[[], None], *, daemon: bool) -> threading.Thread:
+    def _start(self, item: _Item, work: Callable[[_Item], None], *, daemon: bool) -> threading.Thread:
+        """Have work done on an item in another thread; if it fails, the item is left alone for a while."""
+
         def run() -> None:
             try:
-                work()
-            except MilepostError as exc:
+                work(item)
+            except Exception as exc:  # whatever it is: else `once` would end well with work undone
                 with self._lock:
                     self._num_failed += 1
-                logger.warning("%s", exc)
+                self._aside[item.key] = time.monotonic() + self._rest_s
+                logger.warning("%s", exc, exc_info=not isinstance(exc, MilepostError))
             finally:
                 self._wake.put(None)
 
@@ -282,25 +316,19 @@ class Reconciler:
         """Launch nothing for a while, whatever the checkpoint: what launches is out of reach."""
         with self._lock:
             self._num_failed += 1
-            self._paused_until = time.monotonic() + max(self._settings.poll_s, self._settings.retry_after_s)
+            self._paused_until = time.monotonic() + self._rest_s
             if hindrance != self._hindrance:
                 logger.warning("%s; no evaluation is launched until that is over", hindrance)
             self._hindrance = hindrance
 
 
-def _let_go(watched: _Watched) -> None:
-    """Release the weights of what is settled, and of what is not wanted and will not be."""
-    selected = watched.selected
-    for landed in selected:
-        if landed.mark not in watched.settled:
-            _note_settled(watched, landed)
-    wanted = {landed.mark for landed in selected}
-    usable = [landed for landed in watched.landed.values() if not landed.is_vanished]
-    newest = max(usable, key=lambda one: one.number, default=None)
-    for landed in usable:
-        # the newest may yet turn out to be the end of an epoch, or of training
-        if landed.mark not in wanted and landed is not newest:
-            watched.evaluation.folder.release_model(landed)
+def _is_being_evaluated(evaluation: Evaluation, landed: LandedCheckpoint) -> bool:
+    """Whether another watcher's attempt may still read the weights that are held for it."""
+    if landed.weight_digest is None or evaluation.folder.held_model(landed) is None:
+        return False
+    record = evaluation.folder.read_record(landed.weight_digest)
+    is_running = record is not None and record.state == "running"
+    return is_running and not evaluation.folder.is_interrupted(landed.weight_digest)
 
 
 def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> None:

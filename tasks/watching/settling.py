@@ -20,12 +20,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.digests import digest_checkpoint
-from infra.checkpoints.folder_state import read_state
 from infra.run_ownership import RunOwnership
 from infra.watch_folder import WatchFolder
 from schemas.config import EvaluationConfig
@@ -77,7 +77,8 @@ def identify(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoi
     """Return the checkpoint with the digest of its weights, or as vanished; either is on disk.
 
     Raises:
-        StoreError: the folder cannot be written.
+        CheckpointError: the weights cannot be read now.
+        StoreError: the folder cannot be read or written.
     """
     model = _hold(evaluation, landed)
     if model is not None:
@@ -85,6 +86,8 @@ def identify(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoi
         try:
             digest = digest_checkpoint(report, cache_file=evaluation.fileroot / "cache" / "weight_digests.json")
         except CheckpointError as exc:
+            if evaluation.folder.is_untouched(landed):
+                raise  # what is held is what was linked: it can be read another time
             logger.warning("%s", exc)
         else:
             found = landed.model_copy(update={"weight_digest": digest})
@@ -111,7 +114,13 @@ def settle(
     before = evaluation.folder.read_record(digest)
     if before is not None and (hindrance := _hindrance(before, clock())) is not None:
         return hindrance
-    ownership = evaluation.folder.claim(digest)
+    being_made = partial(
+        is_being_made, evaluation.fileroot, weight_digest=digest, key=evaluation.folder.key, stopping=stopping
+    )
+    # each claim leaves files behind: none is made while what an ended watcher has launched goes on
+    if before is not None and before.state == "running" and evaluation.folder.is_interrupted(digest) and being_made():
+        return "elsewhere"
+    ownership = evaluation.folder.claim(digest, stopping=stopping)
     if ownership is None:
         return "elsewhere"
     try:
@@ -120,7 +129,7 @@ def settle(
             return hindrance
         if _publish_known(evaluation, record, clock):
             return "done"
-        if is_being_made(evaluation.fileroot, weight_digest=digest, key=evaluation.folder.key):
+        if being_made():
             return "elsewhere"
         return _attempt(evaluation, landed, record, launcher, _Watch(ownership, clock, stopping))
     finally:
@@ -250,13 +259,7 @@ def _hold(evaluation: Evaluation, landed: LandedCheckpoint) -> Path | None:
     if model is None:
         base_folder = find_base(evaluation.config.actor.base_path, allow_pickle_weights=True)
         report = inspect_checkpoint(landed.path, allow_pickle_weights=True, base_folder=base_folder)
-        state = read_state(landed.path, report.path)
-        if state is None or state.mark != landed.mark:
-            return None
-        try:
-            evaluation.folder.hold_again(landed, report)
-        except FileNotFoundError:
-            return None
+        evaluation.folder.hold_again(landed, report)
         model = evaluation.folder.held_model(landed)
     return model if evaluation.folder.is_untouched(landed) else None
 

@@ -222,6 +222,32 @@ def test_a_target_that_is_taken_out_is_forgotten_with_its_secret(served: Served,
     assert sink.bodies("/hook") == []
 
 
+def test_a_deploy_without_options_keeps_who_is_told_also_of_a_checkpoint_that_is_gone(
+    served: Served, sink: Sink, tmp_path: Path
+) -> None:
+    config = alerting(tmp_path, webhook={"secret": "env:HOOK"})
+    served.deploy(config, {"HOOK": f"http://{sink.place}/hook"})
+    done = served.milepost("deploy", "--root", str(tmp_path), "--at-once", "3")
+    assert done.returncode == 0, done.stderr
+    again = served.milepost("deploy", "--json")
+    assert again.returncode == 0, again.stderr
+    assert {each["change"] for each in json.loads(again.stdout)["registrations"]} == {"unchanged"}
+    reconcile = served.ask("deployments/name/reconcile/reconcile", method="GET")
+    (schedule,) = reconcile["schedules"]
+    assert (reconcile["parameters"]["root"], schedule["active"]) == (str(tmp_path.resolve()), True)
+    queue = served.ask("work_pools/milepost/queues/evaluations", method="GET")
+    assert queue["concurrency_limit"] == 3
+    path = f"deployments/{reconcile['id']}/schedules/{schedule['id']}"
+    served.ask(path, {"active": False}, method="PATCH")
+    run = served.start("evaluate", checkpoint_path=str(tmp_path / "gone"))
+    assert served.finish(run) == "FAILED"
+    (told,) = wait_for(lambda: sink.bodies("/hook"), "alert", timeout_s=ARRIVAL_S)
+    assert json.loads(told)["title"] == f"Milepost: Evaluation failed: {tmp_path / 'gone'}"[:120]
+    assert f"run: {served.page}" in json.loads(told)["message"]
+    assert served.milepost("deploy", "eval.yaml", "--at-once", "1", variables={"HOOK": "http://x"}).returncode == 0
+    served.deploy(CONFIG)
+
+
 def test_no_address_is_kept_outside_the_server(served: Served, sink: Sink, tmp_path: Path) -> None:
     config = alerting(tmp_path, webhook={"secret": "env:HOOK"})
     served.deploy(config, {"HOOK": f"http://{sink.place}/hook?token=s3cret-of-mine"})

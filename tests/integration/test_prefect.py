@@ -9,8 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import IntervalSchedule
 
-from flows.deployments import PREFECT_FILE, read_deployments
+from flows.deployments import PREFECT_FILE, Pool, Wanted, complete_spec, read_deployments
 from infra.devcluster.cluster import DevCluster
 from schemas.errors import ConfigError
 from tests.integration.prefect_server import CONFIG, Served, free_port, serve, wait_for
@@ -38,6 +41,39 @@ def test_a_second_deploy_changes_nothing_and_a_third_only_what_differs(served: S
     assert [each["id"] for each in changed] == [each["id"] for each in first]
     assert served.deployment("evaluate")["parameters"]["config"]["seed"] == 7
     served.deploy(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("root", "wanted_root", "is_active", "then"),
+    [
+        ("checkpoints", None, False, ("checkpoints", False)),
+        ("/ck", None, True, ("/ck", True)),
+        ("/ck", None, False, ("/ck", False)),
+        ("/ck", "/ck", False, ("/ck", False)),
+        ("/ck", "/ck", True, ("/ck", True)),
+        ("checkpoints", "/ck", False, ("/ck", True)),
+        ("/ck", "/other", False, ("/other", True)),
+    ],
+)
+def test_what_is_not_said_again_stays_as_it_is_held(
+    root: str, wanted_root: str | None, is_active: bool, then: tuple[str, bool]
+) -> None:
+    (spec,) = (each for each in read_deployments() if each.name == "reconcile")
+    schedule = DeploymentSchedule(
+        slug="every-five-minutes",
+        active=is_active,
+        schedule=IntervalSchedule.model_validate({"interval": 300}),
+    )
+    parameters = {"config": CONFIG, "root": root}
+    held = DeploymentResponse.model_validate(
+        {"name": "reconcile", "flow_id": uuid.uuid4(), "parameters": parameters, "schedules": [schedule]}
+    )
+    wanted = Wanted(None, None if wanted_root is None else Path(wanted_root), 8)
+    done = complete_spec(spec, wanted, Pool("milepost", "process", None), held)
+    assert (done.parameters["root"], done.schedules[0].active) == then
+    assert done.parameters["config"] == CONFIG
+    first = complete_spec(spec, wanted, Pool("milepost", "process", None), None)
+    assert (first.parameters["root"], first.schedules[0].active) == (wanted_root or "checkpoints", bool(wanted_root))
 
 
 def test_schedules_are_off_and_one_that_was_switched_on_stays_on(served: Served) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.processes import identify_process
-from infra.run_ownership import BEAT_INTERVAL_S, RunOwnership
+from infra.run_ownership import BEAT_INTERVAL_S, RunOwnership, is_owned
 from schemas.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +55,22 @@ def test_a_run_has_one_owner_until_it_lets_go(tmp_path: Path) -> None:
     second = RunOwnership.acquire(tmp_path)
     assert second is not None
     second.release()
+
+
+def test_who_is_told_to_stop_waits_for_no_sign_of_life(tmp_path: Path) -> None:
+    owner = RunOwnership.acquire(tmp_path)
+    assert owner is not None
+    owner.release()
+    (tmp_path / "owners" / "0001.over").unlink()
+    move_to_another_machine(tmp_path)
+    stopping = threading.Event()
+    threading.Timer(0.3, stopping.set).start()
+    began = time.monotonic()
+    assert RunOwnership.acquire(tmp_path, stopping=stopping) is None
+    assert time.monotonic() - began < 10
+    assert is_owned(tmp_path, stopping=stopping), "not known to be dead"
+    assert not is_owned(tmp_path, silence_s=0.1)
+    assert sorted(path.name for path in (tmp_path / "owners").iterdir()) == ["0001.beat", "0001.json"]
 
 
 def test_of_many_at_once_one_wins(tmp_path: Path) -> None:

@@ -171,10 +171,32 @@ def test_a_prefect_server_gets_an_event(
     assert (path, authorization) == ("/api/events", "Basic bWU6c2VjcmV0")
     assert isinstance(events, list)
     payload = events[0]["payload"]
-    assert payload.pop("title") == CheckpointLanded.title
+    folder = str(tmp_path / "checkpoint-4")
+    assert payload.pop("title") == f"Milepost: {CheckpointLanded.title}: {folder}"[:120]
+    assert payload.pop("text") == f"The trainer has saved the checkpoint of step 4.\ncheckpoint: {folder}"
     landed = CheckpointLanded.model_validate(payload)
     assert (events[0]["event"], landed.global_step) == (CheckpointLanded.event, 4)
     assert events[0]["resource"]["prefect.resource.id"] == f"milepost.{landed.resource}"
+
+
+def test_the_same_save_has_the_same_id_and_a_rewritten_one_another(
+    tmp_path: Path, sink: tuple[str, type[Sink]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, handler = sink
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    save_steps(tmp_path, 4)
+    weights = tmp_path / "checkpoint-4" / "actor" / "model.safetensors"
+    weights.parent.mkdir()
+    for content in ("one", "one", "another"):
+        if not weights.exists() or weights.read_text() != content:
+            weights.write_text(content)
+        announcer = CheckpointAnnouncer(tmp_path, posts_events=True)  # a resumed trainer
+        announcer.announce_step(0, 4, 4)
+        assert announcer.drain(PATIENCE_S)
+    first, again, rewritten = (
+        event["id"] for _, _, events in handler.received if isinstance(events, list) for event in events
+    )
+    assert first == again != rewritten
 
 
 def test_a_server_is_told_on_request_alone(

@@ -1,5 +1,7 @@
 """The callback under transformers' own CallbackHandler: when it has checkpoints saved, and what it announces."""
 
+import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -57,6 +59,15 @@ def _first_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_trainer_saves_is_announced(tmp_path: Path) -> None:
     assert train(MilepostCallback(), tmp_path, num_steps=9, save_strategy="steps") == [4, 8, 9]
     assert announced(tmp_path, 3) == [(str(tmp_path / f"checkpoint-{step}"), step) for step in (4, 8, 9)]
+
+
+def test_training_again_announces_by_the_same_thread(tmp_path: Path) -> None:
+    callback = MilepostCallback()
+    before = set(threading.enumerate())
+    train(callback, tmp_path, num_steps=4, save_strategy="steps")
+    shutil.rmtree(tmp_path / "checkpoint-4")
+    train(callback, tmp_path, num_steps=4, save_strategy="steps")
+    assert len(set(threading.enumerate()) - before) == 1
 
 
 def test_a_checkpoint_is_saved_when_an_evaluation_falls_due(tmp_path: Path) -> None:

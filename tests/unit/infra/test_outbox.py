@@ -41,6 +41,23 @@ def test_a_destination_that_hangs_fills_the_queue_and_nothing_else(caplog: pytes
     ]
 
 
+def test_a_process_that_may_start_no_thread_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    delivered: list[int] = []
+    outbox = Outbox[int]("number", delivered.append)
+    before = threading.stack_size(1 << 40)  # more than there is: no thread can be started
+    try:
+        outbox.put(1)
+        outbox.put(2)
+    finally:
+        threading.stack_size(before)
+    assert [record.message.split(";")[0] for record in caplog.records] == [
+        "milepost: number dropped: can't start new thread"
+    ]
+    outbox.put(3)
+    assert outbox.drain(PATIENCE_S)
+    assert delivered == [3]
+
+
 def test_each_cause_is_said_once_and_delivery_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     delivered: list[int] = []
 

@@ -1,14 +1,14 @@
-"""A cause is told once, by one process, and silence is kept about a subject, not about others."""
+"""A cause is told once, but not before somebody could hear it; silence is kept about a subject, not about others."""
 
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from schemas.alerts import AlertRecord
 from schemas.events import ConsistencyViolated, DriftDetected, EvaluationFailed, Event
 from schemas.run import RunIdentity
-from tasks.alerts.ledger import enter_event, read_ledger, to_alert_table
+from tasks.alerts.ledger import enter_record, make_record, read_ledger, to_alert_table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = timedelta(0)
@@ -18,19 +18,34 @@ def failed(run_id: str = "r1", *, error: str = "WorkerError", dataset: str = "gs
     return EvaluationFailed(checkpoint="ckpt", global_step=3, message="no", run_id=run_id, dataset=dataset, error=error)
 
 
+def tell(
+    folder: Path,
+    event: Event,
+    *,
+    silence: timedelta = NONE,
+    now: datetime = NOW,
+    training: str = "e/t",
+    told: bool = True,
+) -> AlertRecord | None:
+    record = make_record(folder, event, training=training, silence=silence, now=now)
+    if record is not None:
+        enter_record(folder, record.model_copy(update={"told": told}))
+    return record
+
+
 def test_the_same_cause_is_entered_once_however_its_words_differ(tmp_path: Path) -> None:
-    first = enter_event(tmp_path, failed(), silence=NONE, now=NOW)
+    first = tell(tmp_path, failed())
     again = failed().model_copy(update={"message": "no, still"})
     assert first is not None
     assert not first.silenced
-    assert enter_event(tmp_path, again, silence=NONE, now=NOW + timedelta(days=30)) is None
+    assert tell(tmp_path, again, now=NOW + timedelta(days=30)) is None
     assert read_ledger(tmp_path) == [first]
 
 
 @pytest.mark.parametrize("other", [failed("r2"), failed(error="EngineError")])
 def test_another_run_or_error_is_another_cause(tmp_path: Path, other: Event) -> None:
-    assert enter_event(tmp_path, failed(), silence=NONE, now=NOW)
-    assert enter_event(tmp_path, other, silence=NONE, now=NOW)
+    assert tell(tmp_path, failed())
+    assert tell(tmp_path, other)
 
 
 @pytest.mark.parametrize(
@@ -58,44 +73,52 @@ def test_silence_is_kept_for_its_time_about_kind_and_dataset(
     tmp_path: Path, other: Event, after: timedelta, silenced: bool
 ) -> None:
     silence = timedelta(hours=6)
-    assert enter_event(tmp_path, failed(), silence=silence, now=NOW)
-    record = enter_event(tmp_path, other, silence=silence, now=NOW + after)
+    assert tell(tmp_path, failed(), silence=silence, now=NOW)
+    record = tell(tmp_path, other, silence=silence, now=NOW + after)
     assert record is not None
     assert record.silenced is silenced
 
 
 def test_a_silenced_alert_does_not_prolong_the_silence(tmp_path: Path) -> None:
     silence = timedelta(hours=6)
-    records = [
-        enter_event(tmp_path, failed(f"r{n}"), silence=silence, now=NOW + n * timedelta(hours=4)) for n in range(4)
-    ]
+    records = [tell(tmp_path, failed(f"r{n}"), silence=silence, now=NOW + n * timedelta(hours=4)) for n in range(4)]
     assert [record and record.silenced for record in records] == [False, True, False, True]
 
 
-def test_of_threads_that_meet_one_cause_at_once_one_tells_it(tmp_path: Path) -> None:
-    start, records = threading.Barrier(8), []
-
-    def meet() -> None:
-        start.wait()
-        records.append(enter_event(tmp_path, failed(), silence=NONE, now=NOW))
-
-    threads = [threading.Thread(target=meet) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(record is not None for record in records) == 1
+def test_what_nobody_heard_is_told_at_the_next_occasion_and_keeps_nothing_silent(tmp_path: Path) -> None:
+    silence = timedelta(hours=6)
+    assert tell(tmp_path, failed(), silence=silence, told=False)
+    other = tell(tmp_path, failed("r2"), silence=silence, told=False)
+    assert other is not None
+    assert not other.silenced
+    assert tell(tmp_path, failed(), silence=silence)
+    assert tell(tmp_path, failed(), silence=silence) is None
+    assert [record.told for record in read_ledger(tmp_path)].count(True) == 1
 
 
-def test_a_half_written_record_is_passed_over_and_its_cause_counts_as_told(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_before_it_enters_tells_again(tmp_path: Path) -> None:
+    first = make_record(tmp_path, failed(), training="e/t", silence=NONE, now=NOW)
+    assert first is not None
+    assert make_record(tmp_path, failed(), training="e/t", silence=NONE, now=NOW) == first
+
+
+def test_a_training_silences_no_other(tmp_path: Path) -> None:
+    silence = timedelta(hours=6)
+    tell(tmp_path, failed(), silence=silence, training="a/t")
+    other = tell(tmp_path, failed("r2"), silence=silence, training="b/t")
+    assert other is not None
+    assert not other.silenced
+
+
+def test_a_file_that_is_no_record_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / f"{failed().event_id}.json").write_text('{"event": "mile')
-    assert enter_event(tmp_path, failed(), silence=NONE, now=NOW) is None
     assert read_ledger(tmp_path) == []
+    assert tell(tmp_path, failed())
 
 
 def test_the_table_has_what_was_told_of_the_checkpoint_on_the_dataset(tmp_path: Path) -> None:
     for event in (failed(), failed("r2"), failed(dataset="math"), failed("r3").model_copy(update={"checkpoint": "b"})):
-        enter_event(tmp_path, event, silence=NONE, now=NOW)
+        tell(tmp_path, event)
     identity = RunIdentity(
         run_id="r9",
         experiment_name="e",
@@ -113,7 +136,7 @@ def test_the_table_has_what_was_told_of_the_checkpoint_on_the_dataset(tmp_path: 
 
 def test_a_ledger_that_cannot_be_written_silences_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "alerts").write_text("a file")
-    assert enter_event(tmp_path / "alerts", failed(), silence=NONE, now=NOW)
+    assert tell(tmp_path / "alerts", failed())
     assert "cannot be written" in caplog.text
 
 

@@ -11,6 +11,7 @@ from infra.atomic import write_text_atomically
 from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.digests import digest_checkpoint
 from infra.run_directory import RunDirectory, create_run, find_resumable
+from infra.run_ownership import RunOwnership
 from infra.store import open_store
 from schemas.config import EvaluationConfig, config_to_yaml, load_config
 from schemas.errors import EngineError, TransientError
@@ -96,8 +97,29 @@ class InstantEvaluation:
         return True
 
 
-def publish(order: EvaluationOrder) -> None:
-    """Make the run of an order, or resume it, and publish it."""
+class OutlivingLauncher:
+    """Has runs made that go on after their watcher, as a deployment does."""
+
+    def __init__(self) -> None:
+        self.ownerships: list[RunOwnership] = []
+
+    def launch(self, order: EvaluationOrder) -> "OutlivingEvaluation":
+        self.ownerships.append(begin(order)[1])
+        return OutlivingEvaluation()
+
+
+class OutlivingEvaluation:
+    """One of them."""
+
+    def poll(self) -> None:
+        return None
+
+    def stop(self) -> bool:
+        return False
+
+
+def begin(order: EvaluationOrder) -> tuple[RunDirectory, RunOwnership, RunState]:
+    """Make the run of an order, or resume it."""
     config = order.config
     fileroot, folder = Path(config.cluster.fileroot), Path(config.actor.pinned_path or "")
     report = inspect_checkpoint(folder)
@@ -118,7 +140,14 @@ def publish(order: EvaluationOrder) -> None:
     )
     run.write_state(state)
     _write_files(run, plan, config)
-    names = {"checkpoint": config.actor.path, "weight_digest": plan.weight_digest, "regrade_of": None}
+    return run, ownership, state
+
+
+def publish(order: EvaluationOrder) -> None:
+    """Make the run of an order, or resume it, and publish it."""
+    run, ownership, state = begin(order)
+    config, fileroot, plan = order.config, Path(order.config.cluster.fileroot), run.read_plan()
+    names: dict[str, Any] = {"checkpoint": config.actor.path, "weight_digest": plan.weight_digest, "regrade_of": None}
     open_store(fileroot).publish(
         run.run_id, config.experiment_name, run_tables(run.run_id, config.experiment_name, **names)
     )

@@ -1,5 +1,6 @@
 """When a checkpoint counts as whole: its trainer's sign, an announcement, a newer sibling, or quiet."""
 
+import json
 import os
 import shutil
 import time
@@ -43,8 +44,25 @@ def test_a_newer_sibling_shows_that_the_older_is_finished(tmp_path: Path) -> Non
     (tmp_path / "other").mkdir()
     make_checkpoint(tmp_path / "other" / "epoch0epochstep9globalstep9")
     assert names(observer.look(()))[0] == []
+    time.sleep(0.02)
     make_checkpoint(tmp_path / "epoch0epochstep3globalstep3")
     assert names(observer.look(()))[0] == ["epoch0epochstep1globalstep1"]
+
+
+def test_a_sibling_of_an_earlier_training_shows_nothing(tmp_path: Path) -> None:
+    observer = Observer(tmp_path, settle_s=LONG_S)
+    again = make_checkpoint(tmp_path / "checkpoint-200", num_shards=2)
+    time.sleep(0.02)
+    make_checkpoint(tmp_path / "checkpoint-300")
+    assert names(observer.look(()))[0] == ["checkpoint-200"]
+    time.sleep(0.02)
+    first, second = sorted(again.glob("*.safetensors"))
+    first.write_bytes(first.read_bytes())
+    assert names(observer.look(()))[0] == [], "the second shard is still the old one"
+    time.sleep(0.02)
+    second.write_bytes(second.read_bytes())
+    make_checkpoint(tmp_path / "checkpoint-300")
+    assert names(observer.look(()))[0] == ["checkpoint-200"]
 
 
 def test_the_trainers_mark_needs_no_rest(tmp_path: Path) -> None:
@@ -63,6 +81,26 @@ def test_an_announcement_needs_no_rest_and_is_of_this_save(tmp_path: Path) -> No
     assert names(observer.look(())) == ([], ["final"], []), "announced before these weights were written"
     write_announcement(tmp_path, Announcement(path=str(folder), global_step=None, epoch=None, announced_at=time.time()))
     assert names(observer.look(())) == (["final"], [], [])
+
+
+def test_an_announcement_may_name_the_checkpoint_through_a_link(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "lustre" / "checkpoint-5")
+    (tmp_path / "scratch").symlink_to(folder.parent)
+    (folder.parent / "latest").symlink_to(folder)
+    observer = Observer(folder.parent, settle_s=LONG_S)
+    for named in ("bad\0name", str(tmp_path / "scratch" / "checkpoint-5")):
+        assert names(observer.look(())) == ([], ["checkpoint-5"], [])
+        write_announcement(folder.parent, Announcement(path=named, global_step=5, epoch=None, announced_at=time.time()))
+    assert names(observer.look(())) == (["checkpoint-5"], [], [])
+
+
+def test_the_trainers_state_tells_what_the_name_does_not(tmp_path: Path) -> None:
+    for folder, step, epoch in ((tmp_path, 30, 3.0), (tmp_path / "checkpoint-10", 10, 1.0)):
+        make_checkpoint(folder)
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "epoch": epoch}))
+    seen = Observer(tmp_path, settle_s=0).look(())
+    positions = [(one.found.position.global_step, one.found.position.epoch) for one in seen.whole]
+    assert positions == [(10, 1), (30, 3)]
 
 
 def test_a_slow_writer_is_waited_for_whatever_it_writes_last(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Wanted minus settled is done once: whoever watches, whatever dies, under whatever name."""
 
+import json
 import os
 import shutil
 import threading
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.checkpoints.digests import digest_checkpoint
 from infra.watch_folder import WatchFolder
+from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError
 from schemas.watch import WatchOutcome, WatchStatus
@@ -250,6 +253,69 @@ def test_what_is_not_wanted_is_skipped_and_not_held(root: Path, tmp_path: Path) 
     assert reconcile(root, all_of_them, launcher).num_done == 2, "held again from where it still is"
 
 
+def test_an_epoch_that_the_trainers_state_tells_falls_due(root: Path, tmp_path: Path) -> None:
+    for folder, step, epoch in (("checkpoint-10", 10, 0.5), ("checkpoint-20", 20, 1.0), ("checkpoint-30", 30, 1.5)):
+        (root / folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "epoch": epoch}))
+    config = make_config(tmp_path, "watch.select=frequency", "evaluator.freq_epochs=1")
+    assert reconcile(root, config, InstantLauncher()).num_done == 1
+    assert states(root, config) == {"checkpoint-10": "skipped", "checkpoint-20": "done", "checkpoint-30": "skipped"}
+
+
+def _train_on(root: Path, config: EvaluationConfig) -> None:
+    """Save two more checkpoints, and have the watcher look at them more than once."""
+    for step in (40, 50):
+        make_checkpoint(root / f"checkpoint-{step}", fill=step)
+    wait_until(lambda: len(make_evaluation(config).folder.marks()) == 5)
+    time.sleep(0.6)
+
+
+def test_a_final_one_is_held_while_it_is_evaluated_although_training_goes_on(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.every=100", "watch.final_after_s=0.5")
+    is_held: list[bool] = []
+
+    class Late(InstantLauncher):
+        def launch(self, order: EvaluationOrder):
+            if not self.orders:
+                _train_on(root, config)
+                is_held.append(Path(order.config.actor.pinned_path or "").is_dir())
+            return super().launch(order)
+
+    reconciler = Reconciler(root, [make_evaluation(config)], Late())
+    thread = threading.Thread(target=reconciler.run)
+    thread.start()
+    try:
+        wait_until(lambda: states(root, config).get("checkpoint-30") == "done")
+    finally:
+        reconciler.stop()
+        thread.join()
+    assert is_held == [True]
+
+
+def test_a_final_one_is_held_while_its_weights_are_read_although_training_goes_on(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(tmp_path, "watch.every=100", "watch.final_after_s=0.5")
+    num_read = 0
+
+    def slowly(report: CheckpointReport, *, cache_file: Path) -> str:
+        nonlocal num_read
+        num_read += 1
+        if num_read == 1:
+            _train_on(root, config)
+        return digest_checkpoint(report, cache_file=cache_file)
+
+    monkeypatch.setattr("tasks.watching.settling.digest_checkpoint", slowly)
+    reconciler = Reconciler(root, [make_evaluation(config)], InstantLauncher())
+    thread = threading.Thread(target=reconciler.run)
+    thread.start()
+    try:
+        wait_until(lambda: states(root, config).get("checkpoint-50") == "done")
+    finally:
+        reconciler.stop()
+        thread.join()
+    assert states(root, config)["checkpoint-30"] == "skipped", "it has not vanished"
+
+
 @pytest.mark.parametrize(
     "override", ["rollout.backend=vllm:d4", "scheduler.type=slurm", "watch.every=7", "oom.shrink=false", "actor.path=x"]
 )
@@ -392,6 +458,7 @@ def test_it_goes_on_until_it_is_stopped_and_sees_what_comes(root: Path, tmp_path
             make_checkpoint(root / f"checkpoint-{step}", fill=step)
             name = f"checkpoint-{step}"
             wait_until(lambda name=name: states(root, config).get(name) == "done")
+        wait_until(lambda: set(states(root, config).values()) == {"done"})  # the newest came first
     finally:
         reconciler.stop()
         thread.join()

@@ -17,11 +17,17 @@ NOW = START + timedelta(days=30)
 
 
 def landed(
-    number: int, step: int | None, *, epoch: int | None = None, minute: float = 0.0, first_step: int = 1
+    number: int,
+    step: int | None,
+    *,
+    epoch: int | None = None,
+    minute: float = 0.0,
+    first_step: int = 1,
+    path: str = "",
 ) -> LandedCheckpoint:
     return LandedCheckpoint(
         mark=f"m{number}",
-        path=Path(f"/ck/{number}"),
+        path=Path(path or f"/ck/{number}"),
         layout="huggingface",
         position=TrainingPosition(global_step=step, epoch=epoch),
         first_step=first_step,
@@ -43,9 +49,18 @@ def steps(chosen: list[LandedCheckpoint]) -> list[int | None]:
 
 
 def test_all_are_wanted_the_newest_first_by_default() -> None:
-    known = [landed(1, 10), landed(2, 30), landed(3, 20), landed(4, None)]
-    assert steps(select_checkpoints(known, config(), now=NOW)) == [30, 20, 10, None]
-    assert steps(select_checkpoints(known, config(order="oldest"), now=NOW)) == [None, 10, 20, 30]
+    known = [landed(1, 10), landed(2, 30), landed(3, 20)]
+    assert steps(select_checkpoints(known, config(), now=NOW)) == [30, 20, 10]
+    assert steps(select_checkpoints(known, config(order="oldest"), now=NOW)) == [10, 20, 30]
+
+
+def test_one_without_a_step_has_its_place_by_when_it_was_saved() -> None:
+    base, first, last, best = landed(4, None, minute=1), landed(2, 10), landed(3, 20), landed(1, None, minute=4)
+    known = [best, last, first, base]
+    assert select_checkpoints(known, config(order="oldest"), now=NOW) == [base, first, last, best]
+    ends = config(order="oldest", every=100, first=True, final_after_s=60)
+    assert select_checkpoints(known, ends, now=NOW) == [base, best]
+    assert select_checkpoints(known[:3], ends, now=NOW) == [first, best]
 
 
 def test_every_third_counts_as_they_landed() -> None:
@@ -99,6 +114,27 @@ def test_the_final_one_is_wanted_once_nothing_follows() -> None:
     assert steps(select_checkpoints(known, final, now=known[-1].landed_at + timedelta(minutes=60))) == [5]
 
 
+def test_a_folder_saved_again_is_due_as_it_was_before() -> None:
+    known = [landed(number, step, path=f"/ck/{step}") for number, step in enumerate((100, 200, 300, 400), start=1)]
+    again = [landed(number, step, path=f"/ck/{step}") for number, step in enumerate((200, 300), start=5)]
+    by_step = config(select="frequency", order="oldest", evaluator={"freq_steps": 200})
+    assert [one.number for one in select_checkpoints(known + again, by_step, now=NOW)] == [2, 5, 4]
+
+
+def test_each_folder_of_checkpoints_counts_for_itself() -> None:
+    found = (("a", 100), ("b", 100), ("a", 250), ("b", 200), ("b", 400), ("a", 400))
+    known = [landed(number, step, path=f"/{run}/{step}") for number, (run, step) in enumerate(found, start=1)]
+    for every, wanted in ((1, ["/b/200", "/a/250", "/b/400", "/a/400"]), (2, ["/b/400", "/a/400"])):
+        by_step = config(select="frequency", every=every, order="oldest", evaluator={"freq_steps": 200})
+        assert [str(one.path) for one in select_checkpoints(known, by_step, now=NOW)] == wanted
+
+
+def test_the_last_model_in_the_folder_above_counts_with_the_checkpoints() -> None:
+    known = [landed(1, 200, path="/ck/checkpoint-200"), landed(2, 300, path="/ck")]
+    by_step = config(select="frequency", evaluator={"freq_steps": 200})
+    assert steps(select_checkpoints(known, by_step, now=NOW)) == [200]
+
+
 def test_what_vanished_is_not_wanted() -> None:
     known = [landed(1, 1), landed(2, 2).model_copy(update={"is_vanished": True})]
     assert steps(select_checkpoints(known, config(), now=NOW)) == [1]
@@ -142,20 +178,42 @@ def test_order_of_knowledge_does_not_matter_and_nothing_is_wanted_twice(
         assert len(chosen) == len(known)
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(1, 4), st.integers(1, 30), st.integers(0, 1))
-def test_what_was_wanted_stays_wanted_when_training_goes_on(
-    gaps: list[int], every: int, frequency: int, first_step: int
+saves = st.lists(
+    st.tuples(st.integers(1, 6), st.sampled_from("aab"), st.none() | st.integers(0, 5)), min_size=1, max_size=20
+)
+"""Steps since the save before, trial, and how many saves later it vanishes, if it does."""
+
+
+@given(
+    saves,
+    st.sampled_from(["all", "frequency"]),
+    st.integers(1, 4),
+    st.tuples(st.integers(1, 30), st.none() | st.integers(1, 2), st.none() | st.just(120)),
+    st.integers(0, 1),
+)
+def test_what_was_wanted_stays_wanted_whatever_lands_or_vanishes(
+    saves: list[tuple[int, str, int | None]],
+    select: str,
+    every: int,
+    frequencies: tuple[int, int | None, int | None],
+    first_step: int,
 ) -> None:
     position, known = first_step, []
-    for number, gap in enumerate(gaps, start=1):
-        position += gap + 1
-        known.append(landed(number, position, epoch=position // 7, first_step=first_step))
-    wanted = config(
-        select="frequency", every=every, evaluator={"freq_steps": frequency, "freq_epochs": 1, "freq_secs": 120}
-    )
+    for number, (gap, trial, _) in enumerate(saves, start=1):
+        position += gap
+        path = f"/{trial}/{number}"
+        known.append(landed(number, position, epoch=position // 7, first_step=first_step, path=path))
+    evaluator: dict[str, object] = dict(zip(("freq_steps", "freq_epochs", "freq_secs"), frequencies, strict=True))
+    wanted = config(select=select, every=every, evaluator=evaluator)
     before: set[str] = set()
     for length in range(len(known) + 1):
-        now_wanted = {one.mark for one in select_checkpoints(known[:length], wanted, now=NOW)}
-        if every == 1:
-            assert before <= now_wanted
+        vanished = {
+            one.mark
+            for one, (_, _, after) in zip(known, saves, strict=True)
+            if after is not None and one.number + after < length
+        }
+        seen = [one.model_copy(update={"is_vanished": one.mark in vanished}) for one in known[:length]]
+        now_wanted = {one.mark for one in select_checkpoints(seen, wanted, now=NOW)}
+        assert before - vanished <= now_wanted
+        assert not now_wanted & vanished
         before = now_wanted
