@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.faults.audit import audit, published_samples  # noqa: E402 - the repository need not be installed
 from benchmarks.faults.scene import N_SAMPLES, Command, Pace, Scene, World  # noqa: E402
-from benchmarks.faults.services import end_on_sigterm, prefect_server, slurm_cluster  # noqa: E402
+from benchmarks.faults.services import end_on_signals, prefect_server, slurm_cluster  # noqa: E402
 from infra.devcluster.cluster import DevCluster  # noqa: E402
 from infra.run_directory import list_runs  # noqa: E402
 from schemas.backend import parse_backend  # noqa: E402
@@ -223,7 +223,7 @@ def main() -> int:
     parser.add_argument("--engine-python", type=Path, default=ROOT / ".venv-engine" / "bin" / "python")
     parser.add_argument("--keep", type=Path, help="folder for all files, empty or new; default: removed at the end")
     options = parser.parse_args()
-    end_on_sigterm()
+    end_on_signals()
     with tempfile.TemporaryDirectory(prefix="milepost-scale-") as temporary:
         folder = Path(temporary) if options.keep is None else options.keep.absolute()
         folder.mkdir(parents=True, exist_ok=True)

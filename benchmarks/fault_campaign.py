@@ -24,7 +24,7 @@ from benchmarks.faults import cluster as cluster_faults  # noqa: E402 - the repo
 from benchmarks.faults import engines, processes, storage  # noqa: E402
 from benchmarks.faults.fault import Fault  # noqa: E402
 from benchmarks.faults.scene import World  # noqa: E402
-from benchmarks.faults.services import end_on_sigterm, prefect_server, slurm_cluster  # noqa: E402
+from benchmarks.faults.services import end_on_signals, prefect_server, slurm_cluster  # noqa: E402
 from benchmarks.faults.trial import Outcome, make_reference, run_trial  # noqa: E402
 from infra.devcluster.cluster import DevCluster  # noqa: E402
 from infra.text_table import TextTable, to_markdown  # noqa: E402
@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder for all files, empty or new; default: removed at the end")
     options = parser.parse_args()
     faults = choose(options)
-    end_on_sigterm()
+    end_on_signals()
     with tempfile.TemporaryDirectory(prefix="milepost-faults-") as temporary:
         folder = Path(temporary) if options.keep is None else options.keep.absolute()
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,9 +14,14 @@ from infra.machine import memory_available_bytes
 from schemas.devcluster import DevClusterSpec
 
 
-def end_on_sigterm() -> None:
-    """Let SIGTERM end this process as an exception does: no server, cluster or mounted disk stays behind."""
+def end_on_signals() -> None:
+    """Let SIGTERM end this process as an exception does: no server, cluster or mounted disk stays behind.
+
+    And SIGINT, which a shell has ignored by what it starts in the background: commands would inherit that, and no
+    Ctrl-C would reach them.
+    """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
