@@ -202,7 +202,9 @@ def measure(options: argparse.Namespace, folder: Path, cluster: DevCluster, envi
         world=world,
         folder=folder,
         rng=random.Random(1),
-        overrides=[f"cluster.n_nodes={NUM_NODES}", "scheduler.slurm.memory=400M"],
+        # a number of nodes would be a limit: what does not fit at once waits in the queue
+        overrides=["scheduler.slurm.memory=400M", "rollout.setup_timeout=900"]
+        + ([] if is_large else [f"cluster.n_nodes={NUM_NODES}"]),
         pace=Pace(0.0, 0.0, 0),
     )
     print(f"{backend}, {world.num_items * N_SAMPLES} samples", flush=True)

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ CONFIG: dict[str, Any] = {
     "engine": {"stand_in": {}},
 }
 """Seconds of work, without a model."""
+MAX_TRIES = 10
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -134,13 +136,20 @@ class Served:
         return found
 
     def ask(self, path: str, body: Any = None, *, method: str = "POST") -> Any:
-        """Ask the API."""
+        """Ask the API; again where its database is busy, which it says by 503, as Prefect's own client does."""
         data = None if method == "GET" else json.dumps({} if body is None else body).encode()
         request = urllib.request.Request(
             f"{self.api}/{path}", data, {"Content-Type": "application/json"}, method=method
         )
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            text = reply.read()
+        for patience in reversed(range(MAX_TRIES)):
+            try:
+                with urllib.request.urlopen(request, timeout=30) as reply:
+                    text = reply.read()
+                break
+            except urllib.error.HTTPError as exc:
+                if exc.code != HTTPStatus.SERVICE_UNAVAILABLE or not patience:
+                    raise
+                time.sleep(1.0)
         return json.loads(text) if text else None
 
     def refusal(self, path: str, body: Mapping[str, Any]) -> tuple[int, str]:
