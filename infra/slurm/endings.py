@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from infra.launchers.base import EndCause, JobStatus
+from infra.log_files import read_end
 from infra.slurm.classification import classify_end
 from infra.slurm.client import JobEnd, JobRecord, SlurmClient, StepEnd
 from schemas.slurm import SlurmJobState
@@ -99,8 +100,6 @@ def _may_hide_a_shortage(end: JobEnd, status: JobStatus) -> bool:
 
 def _tail(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _WORDS_BYTES))
-            return file.read().decode("utf-8", "replace")
+        return read_end(path, _WORDS_BYTES)
     except OSError:
         return ""

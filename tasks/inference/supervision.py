@@ -19,6 +19,7 @@ from infra.engines.base import hides_shortage
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.waiting import waiting_processes
+from infra.log_files import read_end
 from schemas.errors import (
     EngineError,
     EngineOutOfMemoryError,
@@ -322,7 +323,7 @@ def _describe_end(status: JobStatus) -> str:
 def log_tail(path: Path) -> str:
     """Return the last lines of a log; a note when it cannot be read."""
     try:
-        text = _read_end(path, _LOG_TAIL_BYTES)
+        text = read_end(path, _LOG_TAIL_BYTES)
     except OSError as exc:
         return f"(the log cannot be read: {exc})"
     # of a progress bar, which redraws its line after a carriage return, the last state
@@ -333,14 +334,8 @@ def log_tail(path: Path) -> str:
 
 def _log_end(path: Path) -> str:
     with suppress(OSError):
-        return _read_end(path, _LOG_END_BYTES)
+        return read_end(path, _LOG_END_BYTES)
     return ""
-
-
-def _read_end(path: Path, num_bytes: int) -> str:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - num_bytes))
-        return file.read().decode("utf-8", errors="replace")
 
 
 def _checkout() -> Path | None:

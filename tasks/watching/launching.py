@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from infra.atomic import write_text_atomically
+from infra.log_files import read_end
 from schemas.config import EvaluationConfig, config_to_yaml
 from schemas.errors import SetupError
 
@@ -122,6 +123,6 @@ class LocalEvaluation:
 
     def _log_tail(self) -> str:
         try:
-            return self._log_path.read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace")
+            return read_end(self._log_path, _TAIL_BYTES)
         except OSError:
             return ""

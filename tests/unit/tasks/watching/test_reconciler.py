@@ -1,12 +1,8 @@
 """Wanted minus settled is done once: whoever watches, whatever dies, under whatever name."""
 
 import json
-import os
 import shutil
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,46 +12,13 @@ from infra.checkpoints.digests import digest_checkpoint
 from infra.watch_folder import WatchFolder
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
-from schemas.errors import CheckpointError
-from schemas.watch import WatchOutcome, WatchStatus
 from tasks.watching.evaluation_key import evaluation_key
-from tasks.watching.launching import EvaluationLauncher, EvaluationOrder
+from tasks.watching.launching import EvaluationOrder
 from tasks.watching.reconciler import Reconciler
-from tasks.watching.root import find_root
 from tasks.watching.settling import make_evaluation
-from tasks.watching.status import read_status
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint, safetensors
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, die_at, make_config, published_runs
-
-
-def reconcile(root: Path, config: EvaluationConfig, launcher: EvaluationLauncher) -> WatchOutcome:
-    return Reconciler(root, [make_evaluation(config)], launcher).run(once=True)
-
-
-def status(root: Path, *configs: EvaluationConfig) -> WatchStatus:
-    return read_status(root, [make_evaluation(config) for config in configs], now=datetime.now(UTC))
-
-
-def states(root: Path, config: EvaluationConfig) -> dict[str, str]:
-    return {one.path.name: one.cells[0].state for one in status(root, config).checkpoints}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def held(config: EvaluationConfig) -> list[Path]:
-    return list(make_evaluation(config).folder.path.glob("checkpoints/*/model/*"))
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    for step in (10, 20, 30):
-        make_checkpoint(tmp_path / "ck" / f"checkpoint-{step}", fill=step)
-    return tmp_path / "ck"
+from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, make_config, published_runs
+from tests.unit.tasks.watching.reconciling import held, reconcile, states, status, wait_until, watching
 
 
 def test_each_checkpoint_is_evaluated_once_the_newest_first_and_let_go(root: Path, tmp_path: Path) -> None:
@@ -185,15 +148,10 @@ def test_a_watcher_waits_for_a_launcher_that_is_out_of_reach(root: Path, tmp_pat
     launcher = InstantLauncher()
     launcher.hindrance = "the server is gone"
     reconciler = Reconciler(root, [make_evaluation(config)], launcher)
-    thread = threading.Thread(target=reconciler.run)
-    thread.start()
-    try:
+    with watching(reconciler):
         wait_until(lambda: launcher.num_refused >= 2)
         launcher.hindrance = ""
         wait_until(lambda: len(published_runs(config)) == 3)
-    finally:
-        reconciler.stop()
-        thread.join()
 
 
 def test_what_somebody_put_an_end_to_is_not_tried_again(root: Path, tmp_path: Path) -> None:
@@ -281,13 +239,8 @@ def test_a_final_one_is_held_while_it_is_evaluated_although_training_goes_on(roo
             return super().launch(order)
 
     reconciler = Reconciler(root, [make_evaluation(config)], Late())
-    thread = threading.Thread(target=reconciler.run)
-    thread.start()
-    try:
+    with watching(reconciler):
         wait_until(lambda: states(root, config).get("checkpoint-30") == "done")
-    finally:
-        reconciler.stop()
-        thread.join()
     assert is_held == [True]
 
 
@@ -306,13 +259,8 @@ def test_a_final_one_is_held_while_its_weights_are_read_although_training_goes_o
 
     monkeypatch.setattr("tasks.watching.settling.digest_checkpoint", slowly)
     reconciler = Reconciler(root, [make_evaluation(config)], InstantLauncher())
-    thread = threading.Thread(target=reconciler.run)
-    thread.start()
-    try:
+    with watching(reconciler):
         wait_until(lambda: states(root, config).get("checkpoint-50") == "done")
-    finally:
-        reconciler.stop()
-        thread.join()
     assert states(root, config)["checkpoint-30"] == "skipped", "it has not vanished"
 
 
@@ -330,138 +278,15 @@ def test_what_decides_samples_makes_another_evaluation(tmp_path: Path, override:
     assert evaluation_key(make_config(tmp_path, override)) != evaluation_key(make_config(tmp_path))
 
 
-def _watch_and_die(root: Path, config: EvaluationConfig, at: int, below: Path) -> int:
-    pid = os.fork()
-    if pid == 0:
-        import sys
-
-        sys.addaudithook(die_at(at, below))
-        try:
-            reconcile(root, config, InstantLauncher())
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def test_a_watcher_may_die_between_any_two_steps(tmp_path: Path) -> None:
-    at, num_deaths = 1, 0
-    while True:
-        folder = tmp_path / str(at)
-        for step in (1, 2):
-            make_checkpoint(folder / "ck" / f"checkpoint-{step}", fill=step)
-        config = make_config(folder)
-        code = _watch_and_die(folder / "ck", config, at, folder / "out")
-        if code == 0:
-            break
-        assert code == 9
-        num_deaths += 1
-        reconcile(folder / "ck", config, InstantLauncher())
-        digests = Counter(run["weight_digest"] for run in published_runs(config))
-        assert sorted(digests.values()) == [1, 1], f"killed before change {at}"
-        assert set(states(folder / "ck", config).values()) == {"done"}
-        assert held(config) == []
-        shutil.rmtree(folder)
-        at += 4
-    assert num_deaths > 10
-
-
-def test_two_watchers_at_once_make_neither_gap_nor_double(tmp_path: Path) -> None:
-    root = tmp_path / "ck"
-    for step in range(8):
-        make_checkpoint(root / f"checkpoint-{step}", fill=step)
-    config = make_config(tmp_path, "watch.max_concurrent=2")
-    pids: list[int] = []
-    for _ in range(2):
-        pid = os.fork()
-        if pid == 0:
-            try:
-                reconcile(root, config, InstantLauncher(duration_s=0.2))
-            finally:
-                os._exit(0)
-        pids.append(pid)
-    for pid in pids:
-        os.waitpid(pid, 0)
-    reconcile(root, config, InstantLauncher())  # both may have found the last one taken by the other
-    digests = Counter(run["weight_digest"] for run in published_runs(config))
-    assert list(digests.values()) == [1] * 8
-    assert set(states(root, config).values()) == {"done"}
-
-
-def test_a_run_that_somebody_is_making_is_left_to_him(root: Path, tmp_path: Path) -> None:
-    config = make_config(tmp_path, "watch.every=3")
-    ready, go = threading.Event(), threading.Event()
-
-    class Slow(InstantLauncher):
-        def launch(self, order: EvaluationOrder):
-            ready.set()
-            go.wait(30)
-            return super().launch(order)
-
-    thread = threading.Thread(target=reconcile, args=(root, config, Slow()))
-    thread.start()
-    assert ready.wait(30)
-    other = InstantLauncher()
-    assert reconcile(root, config, other).num_open == 1
-    assert states(root, config)["checkpoint-30"] == "running"
-    assert other.orders == []
-    go.set()
-    thread.join()
-    assert reconcile(root, config, other).num_open == 0
-
-
-def test_roots_that_cannot_be_watched_are_told(tmp_path: Path) -> None:
-    evaluations = [make_evaluation(make_config(tmp_path))]
-    (tmp_path / "file").write_text("")
-    (tmp_path / "out" / "runs" / "r1").mkdir(parents=True)
-    for name, patient, message in (
-        ("absent", False, "there is no such folder"),
-        ("no/such/place", True, "there is no such folder"),
-        ("file", True, "this is a file"),
-        ("out/runs/r1", True, "Milepost's own"),
-    ):
-        with pytest.raises(CheckpointError, match=message):
-            find_root(tmp_path / name, evaluations, is_patient=patient)
-    assert find_root(tmp_path / "absent", evaluations, is_patient=True) == tmp_path / "absent"
-    assert find_root(tmp_path / "out", evaluations, is_patient=False) == tmp_path / "out", "AReaL saves into it"
-
-
-def test_the_fileroot_may_hold_the_checkpoints(tmp_path: Path) -> None:
-    config, launcher = make_config(tmp_path), InstantLauncher()
-    make_checkpoint(tmp_path / "out" / "checkpoints" / "me" / "exp" / "t" / "default" / "epoch0epochstep1globalstep1")
-    for _ in range(2):
-        reconcile(tmp_path / "out", config, launcher)
-    assert len(launcher.orders) == 1
-
-
-def test_a_root_that_is_not_there_yet_is_nothing_to_do_for_the_patient(tmp_path: Path) -> None:
-    config = make_config(tmp_path)
-    reconciler = Reconciler(tmp_path / "ck", [make_evaluation(config)], InstantLauncher())
-    assert reconciler.run(once=True).num_open == 0
-    with pytest.raises(CheckpointError, match="there is no such folder"):
-        reconciler.run(once=True, is_patient=False)
-
-
-def test_an_empty_root_is_nothing_to_do(tmp_path: Path) -> None:
-    (tmp_path / "ck").mkdir()
-    outcome = reconcile(tmp_path / "ck", make_config(tmp_path), InstantLauncher())
-    assert (outcome.num_done, outcome.num_open) == (0, 0)
-    assert status(tmp_path / "ck", make_config(tmp_path)).checkpoints == ()
-
-
 def test_it_goes_on_until_it_is_stopped_and_sees_what_comes(root: Path, tmp_path: Path) -> None:
     config, launcher = make_config(tmp_path), InstantLauncher()
     reconciler = Reconciler(root, [make_evaluation(config)], launcher)
-    thread = threading.Thread(target=reconciler.run)
-    thread.start()
-    try:
+    with watching(reconciler):
         for step in (40, 50):
             make_checkpoint(root / f"checkpoint-{step}", fill=step)
             name = f"checkpoint-{step}"
             wait_until(lambda name=name: states(root, config).get(name) == "done")
         wait_until(lambda: set(states(root, config).values()) == {"done"})  # the newest came first
-    finally:
-        reconciler.stop()
-        thread.join()
     assert len(launcher.orders) == 5
 
 
