@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
