@@ -256,7 +256,7 @@ def doctor(
         from flows.console import print_checks
         from infra.diagnostics import Surroundings, diagnose
         from infra.engine_environment import find_engine_python
-        from schemas.diagnosis import CheckStatus
+        from schemas.diagnosis import CheckStatus, Diagnosis
 
         surroundings = Surroundings(
             engine_python=find_engine_python(engine_python),
@@ -264,12 +264,9 @@ def doctor(
             checkpoint=checkpoint,
             prefect_api_url=os.environ.get("PREFECT_API_URL"),
         )
-        checks = diagnose(surroundings, quick=quick)
-        if as_json:
-            typer.echo(json.dumps([check.model_dump(mode="json") for check in checks]))
-        else:
-            print_checks(checks)
-    if any(check.status is CheckStatus.MISSING for check in checks):
+        found = Diagnosis(checks=tuple(diagnose(surroundings, quick=quick)))
+        show(found, lambda diagnosis: print_checks(diagnosis.checks), as_json=as_json)
+    if any(check.status is CheckStatus.MISSING for check in found.checks):
         raise typer.Exit(1)
 
 

@@ -27,3 +27,10 @@ class Check(Model):
     """What was seen, with versions and numbers."""
     fix: str = ""
     """How to get what is missing; empty when nothing is."""
+
+
+class Diagnosis(Model):
+    """What `milepost doctor` found."""
+
+    checks: tuple[Check, ...]
+    """One entry per requirement, in a fixed order."""
