@@ -37,4 +37,10 @@ def compose(event: Event, config: EvaluationConfig, *, run_page: str) -> Message
         to_plain_line(event.message),
         *(f"{name}: {to_plain_line(value)}" for name, value in lines.items() if value),
     ]
-    return Message(f"Milepost: {event.title}: {to_plain_line(event.checkpoint)}"[:_MAX_TITLE], "\n".join(told))
+    return Message(_title(f"Milepost: {event.title}: ", to_plain_line(event.checkpoint)), "\n".join(told))
+
+
+def _title(subject: str, checkpoint: str) -> str:
+    """A long path is cut at its front: its end tells the checkpoints of a run apart."""
+    excess = len(subject) + len(checkpoint) - _MAX_TITLE
+    return subject + (checkpoint if excess <= 0 else f"…{checkpoint[excess + 1 :]}")

@@ -51,6 +51,22 @@ def wait_for(condition: Callable[[], Any], what: str, *, timeout_s: float = PATI
     return found
 
 
+def ask_api(api: str, path: str, body: Any = None, *, method: str = "POST") -> Any:
+    """Ask a server's API; again where its database is busy, which it says by 503, as Prefect's own client does."""
+    data = None if method == "GET" else json.dumps({} if body is None else body).encode()
+    request = urllib.request.Request(f"{api}/{path}", data, {"Content-Type": "application/json"}, method=method)
+    for patience in reversed(range(MAX_TRIES)):
+        try:
+            with urllib.request.urlopen(request, timeout=30) as reply:
+                text = reply.read()
+            break
+        except urllib.error.HTTPError as exc:
+            if exc.code != HTTPStatus.SERVICE_UNAVAILABLE or not patience:
+                raise
+            time.sleep(1.0)
+    return json.loads(text) if text else None
+
+
 class PrefectServer(NamedTuple):
     """A bare Prefect server: `prefect server start`, without its UI."""
 
@@ -136,21 +152,8 @@ class Served:
         return found
 
     def ask(self, path: str, body: Any = None, *, method: str = "POST") -> Any:
-        """Ask the API; again where its database is busy, which it says by 503, as Prefect's own client does."""
-        data = None if method == "GET" else json.dumps({} if body is None else body).encode()
-        request = urllib.request.Request(
-            f"{self.api}/{path}", data, {"Content-Type": "application/json"}, method=method
-        )
-        for patience in reversed(range(MAX_TRIES)):
-            try:
-                with urllib.request.urlopen(request, timeout=30) as reply:
-                    text = reply.read()
-                break
-            except urllib.error.HTTPError as exc:
-                if exc.code != HTTPStatus.SERVICE_UNAVAILABLE or not patience:
-                    raise
-                time.sleep(1.0)
-        return json.loads(text) if text else None
+        """Ask its API."""
+        return ask_api(self.api, path, body, method=method)
 
     def refusal(self, path: str, body: Mapping[str, Any]) -> tuple[int, str]:
         """Ask for something that is refused; return status and reason."""

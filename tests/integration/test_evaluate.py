@@ -6,9 +6,8 @@ import os
 import signal
 import subprocess
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from tests.integration.evaluation_commands import (
     records_of,
     samples_of,
 )
+from tests.integration.prefect_server import ask_api
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(1500)]
 
@@ -60,15 +60,6 @@ Evaluate = Callable[..., Command]
 @pytest.fixture(autouse=True, scope="module")
 def _engine() -> None:
     require_engine()
-
-
-def ask(api: str, path: str, query: Mapping[str, object]) -> list[dict[str, Any]]:
-    request = urllib.request.Request(
-        f"{api}/{path}", json.dumps(query).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        rows: list[dict[str, Any]] = json.load(reply)
-    return rows
 
 
 @pytest.fixture
@@ -196,7 +187,7 @@ def _check_readers(store: Path, *, num_runs: int) -> None:
 def _check_prefect(api: str, fileroot: Path) -> None:
     (flow_run,) = [
         run
-        for run in ask(api, "flow_runs/filter", {"sort": "START_TIME_DESC"})
+        for run in ask_api(api, "flow_runs/filter", {"sort": "START_TIME_DESC"})
         if run["parameters"]["config"]["cluster"]["fileroot"] == str(fileroot)
     ]
     assert flow_run["state_type"] == "COMPLETED"
@@ -206,10 +197,10 @@ def _check_prefect(api: str, fileroot: Path) -> None:
     while len(task_runs) < len(TASKS) or any(run["state_type"] != "COMPLETED" for run in task_runs):
         assert time.monotonic() < deadline, [(run["name"], run["state_type"]) for run in task_runs]
         time.sleep(0.2)  # task runs reach the database through a queue
-        task_runs = ask(api, "task_runs/filter", only)
+        task_runs = ask_api(api, "task_runs/filter", only)
     assert {run["name"] for run in task_runs if run["name"].startswith("run-inference")} == {"run-inference-0"}
     assert {_task_name(run["name"]) for run in task_runs} == TASKS
-    artifacts = {artifact["key"]: artifact for artifact in ask(api, "artifacts/filter", only)}
+    artifacts = {artifact["key"]: artifact for artifact in ask_api(api, "artifacts/filter", only)}
     assert (artifacts["replica-0"]["type"], artifacts["replica-0"]["data"]) == ("progress", 100.0)
     rows = json.loads(artifacts["metrics"]["data"])
     assert [row["subset"] for row in rows] == ["all", "task=basic_arithmetic", "task=chain_sum"]

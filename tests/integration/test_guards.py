@@ -17,7 +17,7 @@ from schemas.states import RunStatus
 from schemas.summary import RunSummary
 from tests.integration.engine_environment import CHECKPOINT, require_engine
 from tests.integration.evaluation_commands import Command
-from tests.integration.test_evaluate import ask
+from tests.integration.prefect_server import ask_api
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(900)]
 
@@ -91,7 +91,7 @@ def events(api: str, name: str, dataset: str = "sums") -> list[dict[str, Any]]:
     """The events of a name that the server has, once it has any."""
     deadline = time.monotonic() + 60
     while True:
-        found = ask(api, "events/filter", {"filter": {"event": {"name": [name]}}})
+        found = ask_api(api, "events/filter", {"filter": {"event": {"name": [name]}}})
         payloads = [event["payload"] for event in found["events"] if event["payload"]["dataset"] == dataset]
         if payloads or time.monotonic() > deadline:
             return payloads

@@ -1,10 +1,9 @@
 """Runs that a worker has left behind end, their places in the queue come free, and the same evaluation goes on."""
 
-import json
 import signal
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from flows.leftover_runs import end_leftover_runs
 from infra.run_directory import list_runs
 from tests.integration.evaluation_commands import ended, num_finished
-from tests.integration.prefect_server import CONFIG, free_port, serve, wait_for
+from tests.integration.prefect_server import CONFIG, ask_api, free_port, serve, wait_for
 
 pytestmark = [pytest.mark.needs_prefect]
 
@@ -26,33 +25,25 @@ PACE: dict[str, Any] = {"engine": {"stand_in": {"step_s": 0.1}}, "rollout": {"ma
 @pytest.fixture
 def run(api: str) -> Iterator[str]:
     """A run of the pool that is at work, and nobody is at it."""
-    post(api, "work_pools/", {"name": POOL, "type": "process"}, allowed=(409,))
-    flow = post(api, "flows/", {"name": "evaluate"})["id"]
-    deployment = post(api, "deployments/", {"name": "evaluate", "flow_id": flow, "work_pool_name": POOL})["id"]
-    run = str(post(api, f"deployments/{deployment}/create_flow_run", {})["id"])
+    try:
+        ask_api(api, "work_pools/", {"name": POOL, "type": "process"})
+    except urllib.error.HTTPError as exc:
+        if exc.code != HTTPStatus.CONFLICT:  # the pool of an earlier test
+            raise
+    flow = ask_api(api, "flows/", {"name": "evaluate"})["id"]
+    deployment = ask_api(api, "deployments/", {"name": "evaluate", "flow_id": flow, "work_pool_name": POOL})["id"]
+    run = str(ask_api(api, f"deployments/{deployment}/create_flow_run")["id"])
     set_state(api, run, "RUNNING")
     yield run
     set_state(api, run, "CANCELLED")
 
 
-def post(api: str, path: str, body: dict[str, Any], *, allowed: tuple[int, ...] = ()) -> Any:
-    request = urllib.request.Request(f"{api}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request) as reply:
-            return json.loads(reply.read() or b"null")
-    except urllib.error.HTTPError as exc:
-        if exc.code not in allowed:
-            raise
-        return None
-
-
 def set_state(api: str, run: str, name: str) -> None:
-    post(api, f"flow_runs/{run}/set_state", {"state": {"type": name}, "force": True})
+    ask_api(api, f"flow_runs/{run}/set_state", {"state": {"type": name}, "force": True})
 
 
 def state_of(api: str, run: str) -> str:
-    with urllib.request.urlopen(f"{api}/flow_runs/{run}") as reply:
-        return str(json.loads(reply.read())["state"]["type"])
+    return str(ask_api(api, f"flow_runs/{run}", method="GET")["state"]["type"])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +64,7 @@ def test_what_waits_for_a_worker_is_left_alone(api: str, run: str) -> None:
 
 
 def test_what_another_worker_may_be_at_is_left_alone(api: str, run: str) -> None:
-    post(api, f"work_pools/{POOL}/workers/heartbeat", {"name": "of another machine"})
+    ask_api(api, f"work_pools/{POOL}/workers/heartbeat", {"name": "of another machine"})
     assert end_leftover_runs(api, POOL, "mine", grace_s=1.0) == 0
     assert end_leftover_runs(api, POOL, "of another machine", grace_s=1.0) == 1
 

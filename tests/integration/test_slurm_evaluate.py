@@ -198,8 +198,8 @@ def test_workers_end_by_themselves_when_no_controller_comes_back(runner: Runner)
     time.sleep(5.0)  # until they watch
     command.process.kill()
     command.process.wait()
-    wait_until(lambda: not workers(runner), "the end of the workers")
-    assert not runner.jobs("pending,running")
+    wait_until(lambda: not runner.jobs("pending,running"), "the end of the jobs")
+    assert not workers(runner)
     logs = [log.read_text() for log in (only_run(runner.fileroot).path / "logs").iterdir()]
     assert all("the controller is gone" in log for log in logs)
 

@@ -162,6 +162,10 @@ def test_each_checkpoint_is_evaluated_and_alerted_once_whatever_is_killed(
     samples = open_store(fileroot).table("samples").to_table(columns=["run_id", "item_id", "score"]).to_pylist()
     assert len({(sample["run_id"], sample["item_id"]) for sample in samples}) == len(samples)
     assert len(samples) == NUM_CHECKPOINTS * NUM_ITEMS
-    alerts = [json.loads(body)["title"] for body in sink.bodies("/hook")]
-    assert sorted(alerts) == sorted(f"Milepost: Degenerate generation: {path}" for path in announced)
+    alerts = [json.loads(body) for body in sink.bodies("/hook")]
+    assert len(alerts) == NUM_CHECKPOINTS
+    for path in announced:
+        (alert,) = [one for one in alerts if f"checkpoint: {path} (step" in one["message"]]
+        assert alert["title"].startswith("Milepost: Degenerate generation: ")
+        assert alert["title"].endswith(f"/{Path(path).name}")
     assert list(fileroot.glob("watch/*/checkpoints/*/model")) == []

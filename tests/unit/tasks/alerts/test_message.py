@@ -47,6 +47,13 @@ def test_what_is_unknown_has_no_line() -> None:
     assert compose(landed, CONFIG, run_page="").text == "c is whole\ncheckpoint: c\nexperiment: team/trial0"
 
 
+def test_a_long_path_keeps_the_end_that_names_the_checkpoint() -> None:
+    message = compose(drift(f"/{'team/' * 50}checkpoint-100"), CONFIG, run_page="")
+    assert len(message.title) == 120
+    assert message.title.startswith("Milepost: Drift of the validation set: …")
+    assert message.title.endswith("team/checkpoint-100")
+
+
 @pytest.mark.parametrize("name", ["a\nreport: http://evil", "<!channel> <script>", "a\x1b[31m\x00b", "c" * 50_000])
 def test_a_name_is_one_short_line_without_markup(name: str) -> None:
     message = compose(drift(name), CONFIG, run_page="")
