@@ -136,6 +136,8 @@ def _type_name(annotation: object) -> str:
         return " or ".join([*names, *(["null"] if NoneType in arguments else [])])
     if origin is tuple:
         return f"list of {_type_name(arguments[0])}"
+    if origin is dict:
+        return f"{_type_name(arguments[1])} by name"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "section"
     return _TYPE_NAMES.get(annotation, str(annotation))

@@ -118,7 +118,8 @@ class EvaluationConfig(Model):
     vllm: VllmConfig = Field(default_factory=VllmConfig)
     """Read when the backend is vllm."""
     sglang: SglangConfig = Field(default_factory=SglangConfig)
-    """Read when the backend is sglang."""
+    """Accepted from training configs; this version generates with no SGLang, so that only `engine.stand_in` reads it,
+    where the backend is sglang."""
     workflow: WorkflowName = Field(default="single_turn", json_schema_extra=_WORKFLOWS)
     """How a problem becomes completions: one prompt, one completion."""
     eval_workflow: WorkflowName | None = Field(default=None, json_schema_extra=_WORKFLOWS)

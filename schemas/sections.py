@@ -69,7 +69,7 @@ class SchedulerConfig(Section):
 
     type: Annotated[SchedulerType, BeforeValidator(_local_when_unset)] = "local"
     """`local` starts processes on this machine, `slurm` a job for each replica; null means local, as training configs
-    write it."""
+    write it. `ray` is refused: this version has no launcher for it."""
     slurm: SlurmConfig = Field(default_factory=SlurmConfig)
     """Read when the type is slurm."""
 
@@ -82,7 +82,8 @@ class RolloutConfig(Section):
         json_schema_extra={"allowed": f"one of {', '.join(ENGINES)}, a colon, then d, t and p with their numbers"},
     )
     """Engine and parallelism: d replicas, each over t·p GPUs. The default is one replica of the fastest engine on one
-    device, which every machine has."""
+    device, which every machine has. `sglang` and `openai` are refused, as this version has no adapter for them, unless
+    `engine.stand_in` takes their place."""
     max_concurrent_rollouts: int | None = Field(default=None, ge=1, le=65_536)
     """Most sequences that one replica generates at once (its batch size). None: the engine's own default."""
     setup_timeout: float = Field(default=600.0, gt=0, le=86_400, allow_inf_nan=False)
@@ -302,7 +303,7 @@ class MetricsConfig(Section):
     """Which of the metrics that take a k are computed, and for which k."""
 
     pass_at_k: _Ks | None = None
-    """The k of pass@k. None: the powers of two below n_samples, and n_samples. Null where k > n_samples."""
+    """The k of pass@k. None: the powers of two below n_samples, and n_samples. It is null where k > n_samples."""
     maj_at_k: _Ks | None = None
     """The k of maj@k. None: n_samples alone, where it is above 1."""
 

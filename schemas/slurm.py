@@ -232,7 +232,7 @@ class SlurmConfig(Model):
     """What each replica's job asks Slurm for. What is null is left to the cluster's own defaults."""
 
     partition: Line | None = None
-    """Partition. Null: the cluster's default one."""
+    """Partition. None: the cluster's default one."""
     account: Line | None = None
     """Account that is charged."""
     qos: Line | None = None
@@ -240,15 +240,15 @@ class SlurmConfig(Model):
     time: Annotated[Line, AfterValidator(_time_limit)] | None = Field(
         default=None, json_schema_extra={"allowed": _TIME_RULE}
     )
-    """Time limit of a replica. Null: the partition's default. A run that needs longer goes on with the same command."""
+    """Time limit of a replica. None: the partition's default. A run that needs longer goes on with the same command."""
     constraint: Line | None = None
     """Features that a node must have, such as `a100|h100`."""
     reservation: Line | None = None
     """Reservation to run in."""
     cpus_per_replica: int | None = Field(default=None, ge=1, le=4096)
-    """Cores of a replica. Null: of its node's cores the same share as of its GPUs, at least one."""
+    """Cores of a replica. None: of its node's cores the same share as of its GPUs, at least one."""
     memory: Annotated[Line, AfterValidator(_memory)] | None = None
-    """Memory of a replica, such as 64G. Null: the cluster's default, which some clusters set low."""
+    """Memory of a replica, such as 64G. None: the cluster's default, which some clusters set low."""
     extra: Annotated[tuple[Line, ...], BeforeValidator(_lines), AfterValidator(_options)] = ()
     """More options of sbatch, one per entry, such as --mail-type=FAIL. They stand in the script as they are written."""
     exclude_nodes: Annotated[tuple[Line, ...], BeforeValidator(_lines), AfterValidator(_node_names)] = ()
@@ -262,7 +262,7 @@ class SlurmConfig(Model):
     """Command that runs a program inside a container, such as `apptainer exec --nv --bind /data /images/vllm.sif` or
     `srun --container-image=/images/vllm.sqsh`; the worker's command is appended. engine.python is a path inside it."""
     max_queue_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Longest wait in the queue in seconds; a replica that waited longer is cancelled and the run fails. Null: no
+    """Longest wait in the queue in seconds; a replica that waited longer is cancelled and the run fails. None: no
     limit. Time in the queue does not count for rollout.setup_timeout."""
     poll_interval_s: float = Field(default=5.0, ge=0.1, le=300, allow_inf_nan=False)
     """Seconds between looks at the queue: one squeue for all replicas of a run. 5 keeps a shared controller at ease."""

@@ -15,7 +15,7 @@ from schemas.config_origin import show_value  # noqa: E402
 from schemas.training_keys import NEUTRAL_VALUES, TRAINING_KEYS, TRAINING_SECTIONS  # noqa: E402
 
 PAGE = ROOT / "docs/reference/configuration.md"
-COMMAND = "python scripts/generate_reference.py"
+COMMAND = ".venv/bin/python scripts/generate_reference.py"
 
 HEAD = f"""# Configuration: every key
 
@@ -51,7 +51,7 @@ def render_page() -> str:
     parts = [HEAD, "## Top level\n", _table(top)]
     for section in (spec for spec in specs if spec.model is not None):
         keys = [spec for spec in specs if spec.path[:-1] == section.path and spec.model is None]
-        note = f"{section.meaning}{' Required.' if section.required else ''}"
+        note = f"{_prose(section.meaning)}{' Required.' if section.required else ''}"
         parts += [f"\n## `{section.dotted}`\n", f"{note}\n", _table(keys)]
     return "\n".join([*parts, _ignored()])
 
@@ -71,8 +71,13 @@ def _code(default: object) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text inside a table: a bar would end the cell, a tag outside of code would be HTML."""
-    pieces = text.replace("|", "\\|").split("`")
+    """Text inside a table: a bar would end the cell."""
+    return _prose(text.replace("|", "\\|"))
+
+
+def _prose(text: str) -> str:
+    """Text of a docstring: outside of code, a tag would be HTML, and YAML writes null for None."""
+    pieces = text.split("`")
     prose = [re.sub(r"\bNone\b", "null", piece).replace("<", "&lt;").replace(">", "&gt;") for piece in pieces[::2]]
     pieces[::2] = prose
     return "`".join(pieces)
@@ -83,8 +88,9 @@ def _ignored() -> str:
         "\n## Keys of training configs that are ignored\n",
         "Whole sections and values, named in one line when a file has them: "
         + ", ".join(f"`{name}`" for name in sorted(TRAINING_SECTIONS))
-        + ".\n",
-        "Keys inside sections that evaluation reads:\n",
+        + ". Of these, `allocation_mode`, `model` and `reward_fn_path` of older files are read as `rollout.backend`, "
+        "`actor` and `reward_fn` where the file has none.\n",
+        "Keys inside sections that evaluation reads, ignored without a word:\n",
     ]
     lines += [
         f"- `{section}`: {', '.join(f'`{name}`' for name in sorted(names))}."
