@@ -1,7 +1,7 @@
 """The trainer's side: `Evaluator` decides when a step of training is followed by an evaluation, and never holds it up.
 
 It imports the standard library alone (no Prefect, no pydantic, no torch), so that it runs in the trainer's environment
-as it is: `pip install --no-deps milepost`, or the checkout on PYTHONPATH.
+as it is: `pip install --no-deps PATH_TO_MILEPOST`, or the checkout on PYTHONPATH.
 """
 
 import time

@@ -132,8 +132,9 @@ class DriftCheck(Model):
     """What the stage check-drift found, or had found when it last was due."""
 
     status: CheckStatus
-    """`frozen`: the first check, which made the reference; `unchanged`: the rows are those of the reference;
-    `checked`: they were compared; `not_due`: nothing was compared, the rest is the last result."""
+    """`frozen`: the first check, which made the reference; `unchanged`: rows, reference and settings are those of the
+    last check, and so is the rest; `checked`: they were compared; `not_due`: nothing was compared, the rest is the last
+    result."""
     drifted: bool
     """Whether a feature drifted."""
     violated: bool

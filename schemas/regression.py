@@ -41,7 +41,7 @@ class RegressionReport(Model):
     """regression.json: a run against the earlier ones."""
 
     metric: str
-    """What is compared: `accuracy`, or `avg@n` with n completions per item."""
+    """What is compared: `mean score`, each item counted once."""
     minimum_effect: float
     """Smallest drop that counts."""
     num_looks: int

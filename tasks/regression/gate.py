@@ -15,7 +15,8 @@ def judge(store: Store, run_id: str, against: str, *, minimum_effect: float | No
 
     Raises:
         StoreError: one of the runs is not in the store.
-        DatasetError: the runs have fewer than two scored items in common, so that nothing can be said.
+        DatasetError: the runs have fewer than two scored items in common, or, on two versions of a dataset, fewer than
+            20, so that nothing can be said.
     """
     settings = RegressionConfig()
     if minimum_effect is not None:
