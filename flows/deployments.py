@@ -27,6 +27,7 @@ from pydantic import ValidationError
 
 from flows.automations import read_targets, upsert_alerts, upsert_trigger
 from flows.gpu_budget import ensure_budget
+from flows.run_process import ENGINE
 from schemas.config import EvaluationConfig
 from schemas.deployment import (
     Change,
@@ -43,6 +44,8 @@ from tasks.watching.settling import make_evaluation
 PREFECT_FILE: Final = Path(__file__).resolve().parents[1] / "prefect.yaml"
 """The declarations that come with Milepost."""
 
+_EVALUATE: Final = "flows.evaluate.evaluate"
+"""The flow that has workers to start."""
 _UNLIMITED_QUEUE: Final = "default"
 """Every pool has it; what runs there waits for evaluations instead of being one."""
 _COMPARED: Final = (
@@ -168,7 +171,8 @@ def complete_spec(
     if pool.type == "process":
         variables["working_dir"] = str(Path.cwd())  # PWD is the shell's, which need not be where this process is
         # without one Prefect first starts a process that prepares the folder, and imports all of Prefect twice
-        variables["command"] = shlex.join([sys.executable, "-m", "prefect.engine"])
+        program = "flows.run_process" if spec.entrypoint == _EVALUATE else ENGINE
+        variables["command"] = shlex.join([sys.executable, "-m", program])
     held = before.parameters if before else {}
     parameters = {name: held.get(name, value) for name, value in spec.parameters.items()}
     if wanted.config is not None and "config" in parameters:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar, cast
 
 from prefect import flow
 from prefect.futures import PrefectFuture, wait
-from prefect.runtime import deployment, flow_run
+from prefect.runtime import flow_run
 from prefect.utilities.annotations import quote
 
 from flows.gpu_budget import check_budget, gpus_held
@@ -33,8 +33,6 @@ from tasks.degeneration.task import check_degeneration_task
 from tasks.drift.profiles import Rows, name_rows
 from tasks.drift.task import check_drift_task, compare_outputs_task
 from tasks.grading.task import grade_task
-from tasks.inference.head_start import start_workers
-from tasks.inference.layout import check_layout
 from tasks.inference.session import RunSession
 from tasks.inference.task import merge_samples_task, plan_run_task, run_inference_task
 from tasks.metrics.task import aggregate_metrics_task
@@ -71,15 +69,11 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
         UserInputError: the input is wrong; nothing was launched.
         MilepostError: the run failed; the same call resumes it.
     """
-    if checkpoint_path:
-        config = config.model_copy(update={"actor": config.actor.model_copy(update={"path": checkpoint_path})})
+    config = config.at_checkpoint(checkpoint_path)
     run_id, checkpoint = "", None
     try:
         check_launchable(config)
         check_budget(config)
-        if deployment.id:  # a command has done this before it imported Prefect
-            check_layout(config)
-            start_workers(config)
         open_store(config.cluster.fileroot).check_writable()
         checkpoint = resolve_checkpoint_task(config)
         validation_set, drift = _guarded_validation_set(config, checkpoint)

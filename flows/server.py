@@ -30,7 +30,7 @@ _WORKER_END_S: Final = 5.0
 _QUIET: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 _WORKER_NAME: Final = "milepost-server"
 """The same at each start, by which a worker's leftovers are told from what another worker of the pool is at."""
-_QUERY_S: Final = "2"
+_QUERY_S: Final = "1"
 """Seconds between two looks of the worker for runs. Prefect's own 10 are half of what a start takes."""
 
 

@@ -1,4 +1,5 @@
-"""Events for a Prefect server over HTTP, from where Prefect is not installed, such as a training environment.
+"""What is said to a Prefect server over HTTP where Prefect is not installed, as in a training environment, or not yet
+imported.
 
 Owns the request; must not decide what is said. The standard library is all it needs.
 """
@@ -54,9 +55,26 @@ def post_event(
         "resource": resource,
         "payload": payload,
     }
+    _ask(api, "events", json.dumps([event]).encode())
+
+
+def read_run_parameters(api: PrefectApi, run_id: str) -> Mapping[str, object]:
+    """Return the parameters of a flow run.
+
+    Raises:
+        OSError: no answer within seconds, or one that refuses.
+        ValueError: the answer is no JSON.
+    """
+    parameters: dict[str, object] = json.loads(_ask(api, f"flow_runs/{run_id}"))["parameters"]
+    return parameters
+
+
+def _ask(api: PrefectApi, path: str, body: bytes | None = None) -> bytes:
+    """Post a body, or get what is there."""
     headers = {"Content-Type": "application/json"}
     if api.authorization is not None:
         headers["Authorization"] = api.authorization
-    request = urllib.request.Request(f"{api.url}/events", json.dumps([event]).encode(), headers)  # noqa: S310 - http(s)
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S):  # noqa: S310 - http(s), checked in find_api
-        pass
+    request = urllib.request.Request(f"{api.url}/{path}", body, headers)  # noqa: S310 - http(s), checked in find_api
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:  # noqa: S310 - as above
+        answer: bytes = reply.read()
+    return answer

@@ -194,6 +194,10 @@ class EvaluationConfig(Model):
         by_engine = {"vllm": self.vllm.gpu_memory_utilization, "sglang": self.sglang.mem_fraction_static}
         return by_engine.get(self.backend.engine)
 
+    def at_checkpoint(self, path: str | None) -> Self:
+        """Return the same evaluation of another checkpoint; of its own one where none is given."""
+        return self.model_copy(update={"actor": self.actor.model_copy(update={"path": path})}) if path else self
+
 
 def check_launchable(config: EvaluationConfig) -> None:
     """Return if this version can start what `config` asks for.

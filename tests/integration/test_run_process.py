@@ -1,0 +1,25 @@
+"""The worker of a deployment's run imports its engine while its controller imports Prefect."""
+
+from datetime import datetime
+
+import psutil
+import pytest
+
+from tests.integration.prefect_server import CONFIG, FINAL, Served, wait_for
+
+pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(600)]
+
+
+def test_a_run_takes_the_worker_that_was_started_before_it(served: Served) -> None:
+    run = served.start("evaluate", config=CONFIG | {"engine": {"stand_in": {"step_s": 0.2}}})
+    workers: set[psutil.Process] = set()
+
+    def is_over() -> bool:
+        workers.update(served.workers())
+        return served.state(run)["type"] in FINAL
+
+    wait_for(is_over, f"end of run {run}")
+    (worker,) = workers  # one that is not taken would be a second
+    found = served.ask(f"flow_runs/{run}", method="GET")
+    assert found["state_type"] == "COMPLETED"
+    assert worker.create_time() < datetime.fromisoformat(found["start_time"]).timestamp()
