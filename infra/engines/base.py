@@ -104,6 +104,7 @@ _OUT_OF_MEMORY: Final = re.compile(
             r"CUDA out of memory",
             r"(?:CUDA|HIP) error: out of memory",
             r"hipErrorOutOfMemory",
+            r"Cuda failure[^\n]*out of memory",  # NCCL
             r"CUBLAS_STATUS_ALLOC_FAILED",
             r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
             r"std::bad_alloc",
@@ -127,6 +128,20 @@ _CHILD_FAILED: Final = re.compile("(?:WorkerProc|Engine core) initialization fai
 def hides_shortage(message: str, log: str) -> bool:
     """Whether an engine failed, by its `message`, as a process of its own did, and that one, by the log, for memory."""
     return bool(_CHILD_FAILED.search(message)) and bool(_OUT_OF_MEMORY.search(log))
+
+
+_GAVE_UP: Final = re.compile(r"RuntimeError: (?:cancelled|Executor failed\.)$")
+"""What vLLM's calls end with once a process of its engine is gone."""
+_CHILD_DIED: Final = re.compile(r"Worker proc \S+ died unexpectedly \(exit code: (-?\d+)\)")
+
+
+def lost_child_exit(message: str, log: str) -> int | None:
+    """Return the exit code, negative for a signal, of the process whose death made an engine fail with `message`.
+
+    None where the engine failed for another reason, or the log does not tell of a death.
+    """
+    died = _CHILD_DIED.search(log) if _GAVE_UP.search(message) else None
+    return None if died is None else int(died[1])
 
 
 @contextmanager
