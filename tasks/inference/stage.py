@@ -193,6 +193,9 @@ def _batch_size_memory(
         engine=config.engine_name,
         device=" ".join([device, *(str(getattr(each, "name", each)) for each in place)]),
         gpus_per_replica=config.backend.gpus_per_replica,
+        memory=slurm.memory if config.scheduler.type == "slurm" else None,
+        memory_ratio=config.memory_ratio,
+        dtype=plan.dtype,
         token_budget=1 << (plan.max_model_len - 1).bit_length(),
     )
     configured = config.rollout.max_concurrent_rollouts

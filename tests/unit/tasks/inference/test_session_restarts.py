@@ -25,7 +25,10 @@ from tasks.inference.session import RunSession
 from tests.unit.tasks.inference.test_journal import record
 from tests.unit.tasks.inference.test_planning import plan_of
 
-KIND = RunKind(architecture="", num_parameters=None, engine="vllm", device="cpu", gpus_per_replica=0, token_budget=1024)
+KIND = RunKind(
+    architecture="", num_parameters=None, engine="vllm", device="cpu", gpus_per_replica=0, memory=None,
+    memory_ratio=None, dtype="auto", token_budget=1024,
+)  # fmt: skip
 PROVENANCE = collect_provenance()
 
 
