@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from schemas.errors import EngineError, EngineOutOfMemoryError, MilepostError, SetupError
 from schemas.inference import EngineFacts, EngineImport, EngineSpec, SamplingSpec
@@ -132,16 +132,20 @@ def hides_shortage(message: str, log: str) -> bool:
 
 _GAVE_UP: Final = re.compile(r"RuntimeError: (?:cancelled|Executor failed\.)$")
 """What vLLM's calls end with once a process of its engine is gone."""
-_CHILD_DIED: Final = re.compile(r"Worker proc \S+ died unexpectedly \(exit code: (-?\d+)\)")
+_CHILD_DIED: Final = re.compile(r"Worker proc \S+ died unexpectedly \(exit code: (-?\d+|None)\)")
 
 
-def lost_child_exit(message: str, log: str) -> int | None:
-    """Return the exit code, negative for a signal, of the process whose death made an engine fail with `message`.
+class LostChild(NamedTuple):
+    """A process of an engine that died under it."""
 
-    None where the engine failed for another reason, or the log does not tell of a death.
-    """
+    exit_code: int | None
+    """Negative for a signal; None where the engine looked too early to be told."""
+
+
+def find_lost_child(message: str, log: str) -> LostChild | None:
+    """Return the process whose death, by the log, made an engine fail with `message`; None if it failed otherwise."""
     died = _CHILD_DIED.search(log) if _GAVE_UP.search(message) else None
-    return None if died is None else int(died[1])
+    return died and LostChild(None if died[1] == "None" else int(died[1]))
 
 
 @contextmanager

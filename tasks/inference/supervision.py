@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.atomic import make_folder
-from infra.engines.base import hides_shortage, lost_child_exit
+from infra.engines.base import LostChild, find_lost_child, hides_shortage
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.waiting import waiting_processes
@@ -267,7 +267,7 @@ def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> Wor
     if outcome is WorkerOutcome.OUT_OF_MEMORY:
         raise EngineOutOfMemoryError(f"{_describe_shortage(spec, status)}; {log}. {message or status.detail}")
     # a scheduler that ends a job may end the engine's processes before the worker
-    lost = lost_child_exit(message, _log_end(launch.log_path)) if outcome is WorkerOutcome.FAILED else None
+    lost = find_lost_child(message, _log_end(launch.log_path)) if outcome is WorkerOutcome.FAILED else None
     if outcome is WorkerOutcome.FAILED and result is not None and lost is None:
         raise EngineError(f"{who} failed: {message}; {log}")
     if status.cause in (EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE):
@@ -282,22 +282,21 @@ def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> Wor
     raise _loss(spec, status, launch, lost)
 
 
-def _loss(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch, lost: int | None) -> MilepostError:
-    """Return what it means that a worker left no word why it ended, or lost a process of its engine by exit code."""
+def _loss(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch, lost: LostChild | None) -> MilepostError:
+    """Return what it means that a worker left no word why it ended, or that its engine lost a process."""
     if lost is None:
-        number, what = (
-            status.signal,
-            f"{_describe_end(status.signal, status.exit_code, status.detail)} without a result",
-        )
+        end = _describe_end(status.signal, status.exit_code, status.detail)
+        number, what = status.signal, f"{end} without a result"
     else:
-        number = -lost if lost < 0 else None
-        what = f"lost a process of its engine, which {_describe_end(number, lost, '')}"
+        code = lost.exit_code
+        number = -code if code is not None and code < 0 else None
+        what = f"lost a process of its engine, which {_describe_end(number, code, 'its exit code is not known')}"
     may_be_memory = number == signal.SIGKILL
     advice = f"; if memory was short, {_advise(spec, status)}" if may_be_memory else ""
-    end = f"replica {spec.replica} {what}{advice}; see {launch.log_path}:\n{log_tail(launch.log_path)}"
-    if number is not None:
-        return WorkerLostError(end, may_be_memory=may_be_memory)
-    return WorkerError(end) if lost is None else EngineError(end)
+    message = f"replica {spec.replica} {what}{advice}; see {launch.log_path}:\n{log_tail(launch.log_path)}"
+    if number is not None or lost == LostChild(None):
+        return WorkerLostError(message, may_be_memory=may_be_memory)
+    return WorkerError(message) if lost is None else EngineError(message)
 
 
 def _describe_shortage(spec: WorkerSpec, status: JobStatus) -> str:

@@ -63,28 +63,27 @@ DIED = "ERROR [multiproc_executor.py:315] Worker proc VllmWorker-1 died unexpect
 
 
 @pytest.mark.parametrize("words", ["cancelled", "Executor failed."])
-@pytest.mark.parametrize(("number", "may_be_memory"), [(9, True), (11, False)])
-def test_an_engine_that_lost_a_process_to_a_signal_is_a_lost_worker(
-    bench: Bench, words: str, number: int, may_be_memory: bool
+@pytest.mark.parametrize(
+    ("code", "end", "may_be_memory"),
+    [(-9, "was killed by SIGKILL", True), (-11, "was killed by SIGSEGV", False), (None, "ended", False)],
+)
+def test_an_engine_that_lost_a_process_is_a_lost_worker(
+    bench: Bench, words: str, code: int | None, end: str, may_be_memory: bool
 ) -> None:
     failure = leave(WorkerOutcome.FAILED, f"vllm failed with RuntimeError: {words}")
-    with pytest.raises(
-        WorkerLostError, match=rf"replica 3 lost a process of its engine.*{signal.Signals(number).name}"
-    ) as caught:
-        bench.run(f"print({DIED.format(-number)!r}, flush=True)\n{failure}")
+    with pytest.raises(WorkerLostError, match=f"replica 3 lost a process of its engine, which {end}") as caught:
+        bench.run(f"print({DIED.format(code)!r}, flush=True)\n{failure}")
     assert caught.value.may_be_memory is may_be_memory
     assert ("lower rollout.max_concurrent_rollouts" in str(caught.value)) is may_be_memory
 
 
 @pytest.mark.parametrize(
-    ("code", "words"), [(1, "cancelled"), (-9, "a bug"), (-9, "cancelled by a bug"), (None, "cancelled")]
+    ("code", "words"), [(1, "cancelled"), (-9, "a bug"), (-9, "cancelled by a bug"), ("", "cancelled")]
 )
-def test_an_error_of_an_engine_that_lost_no_process_to_a_signal_surfaces(
-    bench: Bench, code: int | None, words: str
-) -> None:
+def test_an_error_of_an_engine_that_lost_no_process_surfaces(bench: Bench, code: int | str, words: str) -> None:
     failure = leave(WorkerOutcome.FAILED, f"vllm failed with RuntimeError: {words}")
     with pytest.raises(EngineError, match=r"replica 3 (failed: .*RuntimeError|lost .* exit code 1)"):
-        bench.run(f"print({'' if code is None else DIED.format(code)!r}, flush=True)\n{failure}")
+        bench.run(f"print({DIED.format(code)!r}, flush=True)\n{failure}")
 
 
 def test_a_worker_that_others_told_to_stop_is_no_lost_one(bench: Bench) -> None:
