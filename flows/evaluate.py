@@ -148,11 +148,11 @@ def _launched() -> Generator[None]:
 
 def _generate_and_grade(config: EvaluationConfig, session: RunSession) -> None:
     """Run every replica; grade what they journal while they run."""
-    replicas: list[PrefectFuture[WorkerResult]] = [
-        run_inference_task.with_options(task_run_name=f"run-inference-{spec.replica}").submit(spec, session)
-        for spec in session.specs
-    ]
+    replicas: list[PrefectFuture[WorkerResult]] = []
     try:
+        for spec in session.specs:
+            task = run_inference_task.with_options(task_run_name=f"run-inference-{spec.replica}")
+            replicas.append(task.submit(spec, session))  # one by one: those before an interruption must be known
         grade_task(
             session,
             config.grading,

@@ -1,10 +1,12 @@
 """What is remembered of batch sizes that ran out of memory, so that the next run starts where the last one arrived.
 
 One small file per kind of run in `{fileroot}/batch_sizes/`; removing one forgets it. Two runs that write at once leave
-what either of them found: both are sizes that worked or are about to be tried.
+what either of them found: both are sizes that worked or are about to be tried. It is a hint: what cannot be read or
+written, as it is another user's, say, is said and done without.
 """
 
 import hashlib
+import logging
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,8 @@ from schemas.base import Model
 from schemas.errors import StoreError
 
 _FOLDER: Final = "batch_sizes"
+
+logger = logging.getLogger(__name__)
 
 
 class RunKind(Model):
@@ -30,6 +34,12 @@ class RunKind(Model):
     """What it computes on, in words."""
     gpus_per_replica: int
     """GPUs that share the weights."""
+    memory: str | None
+    """What a scheduler is asked for; None for its default, and where there is none."""
+    memory_ratio: float | None
+    """Share of the device's memory; None for the engine's default."""
+    dtype: str
+    """Of the weights in memory."""
     token_budget: int
     """Context length in tokens, rounded up to a power of two."""
 
@@ -58,11 +68,7 @@ class BatchSizeMemory:
         self._smallest = configured
 
     def starting_size(self) -> int:
-        """Return the batch size to start at.
-
-        Raises:
-            StoreError: what is remembered cannot be read.
-        """
+        """Return the batch size to start at."""
         known = self._read()
         if known is None:
             return self.configured
@@ -70,20 +76,12 @@ class BatchSizeMemory:
         return min(self.configured, growth * known.batch_size)
 
     def shrank(self, batch_size: int) -> None:
-        """Note that a replica ran out of memory with more than `batch_size`; the smallest of them all is kept.
-
-        Raises:
-            StoreError: it cannot be written.
-        """
+        """Note that a replica ran out of memory with more than `batch_size`; the smallest of them all is kept."""
         self._smallest = min(self._smallest, batch_size)
         self._write(WorkingSize(kind=self._kind, batch_size=self._smallest))
 
     def completed(self, batch_size: int) -> None:
-        """Note that a run completed, all at `batch_size`.
-
-        Raises:
-            StoreError: what is remembered cannot be read or written.
-        """
+        """Note that a run completed, all at `batch_size`."""
         known = self._read()
         if known is None or batch_size < known.batch_size:
             return
@@ -101,14 +99,20 @@ class BatchSizeMemory:
             return None
         except (OSError, ValidationError) as exc:
             why = exc.errors()[0]["msg"] if isinstance(exc, ValidationError) else exc.strerror
-            raise StoreError(f"{self._path} holds no batch size ({why}): remove it, it is found again") from exc
+            logger.warning(
+                "%s holds no batch size that can be read (%s): remove it, it is found again", self._path, why
+            )
+            return None
 
     def _forget(self) -> None:
         try:
             self._path.unlink(missing_ok=True)
         except OSError as exc:
-            raise StoreError(f"{self._path} cannot be removed ({exc.strerror}): make its folder writable") from exc
+            logger.warning("%s cannot be removed (%s): make its folder writable", self._path, exc.strerror)
 
     def _write(self, size: WorkingSize) -> None:
-        make_folder(self._path.parent)
-        write_text_atomically(self._path, size.model_dump_json(indent=2) + "\n")
+        try:
+            make_folder(self._path.parent)
+            write_text_atomically(self._path, size.model_dump_json(indent=2) + "\n")
+        except StoreError as exc:
+            logger.warning("the batch size that works is not remembered: %s", exc)

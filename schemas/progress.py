@@ -23,7 +23,7 @@ class ReplicaProgress(Model):
     num_work: int
     """Samples it was given in this attempt."""
     samples_per_s: float | None = None
-    """Over the time since its first sample; None before that."""
+    """Over the time since it was first heard to generate; None before the first sample after that."""
     tokens_per_s: float | None = None
     """Completion tokens of finished samples over the same time."""
     batch_size: int = 0

@@ -15,9 +15,12 @@ _MEMORY: Final = re.compile(r"[1-9]\d*[KMGT]?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NODES: Final = re.compile(r"[A-Za-z0-9._-]+(?:\[[0-9,-]+\][A-Za-z0-9._-]*)*")
 _OWN_OPTIONS: Final = frozenset(
-    {"array", "comment", "error", "export", "job-name", "no-requeue", "open-mode", "output", "requeue", "wait", "wrap"}
-)
-"""Options of sbatch that decide how jobs are found, watched and retried."""
+    {
+        "array", "clusters", "comment", "error", "export", "gid", "job-name", "no-requeue", "open-mode", "output",
+        "parsable", "requeue", "test-only", "uid", "wait", "wrap",
+    }
+)  # fmt: skip
+"""Options of sbatch that decide whether jobs are submitted and where, how they are found, watched and retried."""
 
 ClientChoice = Literal["auto", "pyslurm", "cli"]
 
@@ -206,7 +209,7 @@ def _options(value: tuple[str, ...]) -> tuple[str, ...]:
             raise ValueError(
                 "name the nodes in scheduler.slurm.exclude_nodes: sbatch would take only the last --exclude"
             )
-        if name[2:] in _OWN_OPTIONS:
+        if any(own.startswith(name[2:]) for own in _OWN_OPTIONS):  # sbatch takes the beginning of a name for it
             raise ValueError(f"{name} is set by Milepost, which finds and watches its jobs by it; remove it")
     return value
 

@@ -3,10 +3,12 @@
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from infra.devcluster.configuration import ACCOUNT, MAIN_PARTITION, ClusterPaths
 from infra.devcluster.daemons import is_running
+from infra.log_files import read_end
 from schemas.devcluster import DevClusterDaemon
 from schemas.errors import SetupError
 
@@ -18,6 +20,7 @@ _START_S: Final = 60.0
 _COMMAND_S: Final = 30.0
 _POLL_S: Final = 0.05
 _TAIL_LINES: Final = 5
+_TAIL_BYTES: Final = 4096
 
 
 class Readiness:
@@ -100,6 +103,7 @@ class Readiness:
             time.sleep(_POLL_S)
 
     def _last_words(self, daemon: DevClusterDaemon) -> str:
-        log = self._paths.logs / f"{daemon.name}.log"
-        lines = log.read_text("utf-8", "replace").splitlines()[-_TAIL_LINES:] if log.exists() else []
+        log, lines = self._paths.logs / f"{daemon.name}.log", list[str]()
+        with suppress(OSError):  # it never began one
+            lines = read_end(log, _TAIL_BYTES).splitlines()[-_TAIL_LINES:]
         return f"; {log} ends with:\n" + "\n".join(f"    {line}" for line in lines)

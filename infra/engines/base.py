@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from schemas.errors import EngineError, EngineOutOfMemoryError, MilepostError, SetupError
 from schemas.inference import EngineFacts, EngineImport, EngineSpec, SamplingSpec
@@ -104,6 +104,7 @@ _OUT_OF_MEMORY: Final = re.compile(
             r"CUDA out of memory",
             r"(?:CUDA|HIP) error: out of memory",
             r"hipErrorOutOfMemory",
+            r"Cuda failure[^\n]*out of memory",  # NCCL
             r"CUBLAS_STATUS_ALLOC_FAILED",
             r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
             r"std::bad_alloc",
@@ -127,6 +128,24 @@ _CHILD_FAILED: Final = re.compile("(?:WorkerProc|Engine core) initialization fai
 def hides_shortage(message: str, log: str) -> bool:
     """Whether an engine failed, by its `message`, as a process of its own did, and that one, by the log, for memory."""
     return bool(_CHILD_FAILED.search(message)) and bool(_OUT_OF_MEMORY.search(log))
+
+
+_GAVE_UP: Final = re.compile(r"RuntimeError: (?:cancelled|Executor failed\.)$")
+"""What vLLM's calls end with once a process of its engine is gone."""
+_CHILD_DIED: Final = re.compile(r"Worker proc \S+ died unexpectedly \(exit code: (-?\d+|None)\)")
+
+
+class LostChild(NamedTuple):
+    """A process of an engine that died under it."""
+
+    exit_code: int | None
+    """Negative for a signal; None where the engine looked too early to be told."""
+
+
+def find_lost_child(message: str, log: str) -> LostChild | None:
+    """Return the process whose death, by the log, made an engine fail with `message`; None if it failed otherwise."""
+    died = _CHILD_DIED.search(log) if _GAVE_UP.search(message) else None
+    return died and LostChild(None if died[1] == "None" else int(died[1]))
 
 
 @contextmanager

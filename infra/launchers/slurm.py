@@ -75,7 +75,7 @@ class SlurmLauncher:
         Raises:
             SetupError: Slurm refuses one, or a program is not there.
             ConfigError: something of it cannot be written into a batch script.
-            TransientError: Slurm does not answer.
+            TransientError: Slurm does not answer, or the run ends meanwhile.
         """
         for spec in specs:
             self._check_program(spec)
@@ -85,7 +85,9 @@ class SlurmLauncher:
             for _, group in groupby(specs, key=lambda spec: (spec.placement, spec.exclude_nodes)):
                 alike = tuple(group)
                 for first in range(0, len(alike), size):
+                    self._require_going_on()
                     jobs += self._submit_array(alike[first : first + size])
+            self._require_going_on()
         except BaseException:
             self._watch.end(jobs)
             raise
@@ -136,6 +138,11 @@ class SlurmLauncher:
                 "controller has been gone for a minute", ", ".join(unheard),
             )  # fmt: skip
         self._watch.stop()
+
+    def _require_going_on(self) -> None:
+        """Whoever stops the run may have ended its jobs already: it cannot know of those that are submitted now."""
+        if self._stopping.is_set():
+            raise TransientError("the run ended while its jobs were submitted: they are cancelled")
 
     def _submit_array(self, specs: tuple[LaunchSpec, ...]) -> list[str]:
         make_folder(self._folder)

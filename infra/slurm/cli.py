@@ -63,14 +63,17 @@ class CliClient:
 
         Raises:
             SetupError: Slurm refuses it, with its words and what to change.
-            TransientError: Slurm did not answer.
+            TransientError: Slurm did not answer, or not with a number.
         """
         command = ["sbatch", "--parsable", "--export=ALL", *options, os.fspath(script)]
         try:
             answer = _run(command, dict(env))
         except _RefusedError as exc:
             raise SetupError(f"sbatch refused the job: {exc}; {_hint(str(exc)) or f'the script is {script}'}") from exc
-        return answer.strip().partition(";")[0]
+        number = answer.strip().partition(";")[0]
+        if not number.isdecimal():
+            raise TransientError(f"sbatch answered {answer[:200]!r} and no number of a job; see scheduler.slurm.extra")
+        return number
 
     def rehearse(self, script: str, *, all_nodes_there: bool) -> None:
         """Return if `sbatch --test-only` would take a job.

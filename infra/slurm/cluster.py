@@ -117,6 +117,11 @@ def _check_size(nodes: Sequence[NodeRecord], cluster: ClusterConfig, num_replica
             f"cluster.n_gpus_per_node is {gpus_per_node}, and the nodes of partition {nodes[0].partition} have at most "
             f"{most}: lower it"
         )
+    if cluster.n_nodes > 1 and gpus_per_replica > gpus_per_node:
+        raise ConfigError(
+            f"a replica needs {gpus_per_replica} GPUs (t x p) of one node, and cluster.n_gpus_per_node grants "
+            f"{gpus_per_node}: lower t and p in rollout.backend, or raise cluster.n_gpus_per_node"
+        )
     fit = cluster.n_nodes * (gpus_per_node // gpus_per_replica) if gpus_per_replica else num_replicas
     if cluster.n_nodes > 1 and num_replicas > fit:
         raise ConfigError(

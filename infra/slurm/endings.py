@@ -1,6 +1,7 @@
 """How jobs ended that the queue shows as over, or shows no more.
 
-A question without an answer says nothing: the job it was about is asked for again at the next look.
+A question without an answer says nothing: the job it was about is asked for again at the next look, with those that
+would have been asked for after it.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from infra.launchers.base import EndCause, JobStatus
 from infra.log_files import read_end
 from infra.slurm.classification import classify_end
 from infra.slurm.client import JobEnd, JobRecord, SlurmClient, StepEnd
+from schemas.errors import TransientError
 from schemas.slurm import SlurmJobState
 
 _STEPS_S: Final = 4.0
@@ -27,7 +29,7 @@ class Reading(NamedTuple):
     unknown: list[str]
     """Those that neither the controller nor the accounting knows."""
     problems: list[Exception]
-    """Why nothing could be found out of the others, one each."""
+    """Why nothing could be found out of others."""
 
 
 class EndReader:
@@ -61,6 +63,9 @@ class EndReader:
                 else:
                     ends[job] = end
                     reading.statuses[job] = classify_end(end, self._words(job))
+            except TransientError as exc:  # each question that nobody answers takes seconds
+                reading.problems.append(exc)
+                break
             except Exception as exc:  # noqa: BLE001 - one job must not keep the others from being seen
                 reading.problems.append(exc)
         shy = [job for job, status in reading.statuses.items() if _may_hide_a_shortage(ends[job], status)]

@@ -59,6 +59,7 @@ class QueueWatch:
         self._changed = threading.Condition()  # its lock may be taken again by the thread that holds it
         self._wake = threading.Event()
         self._is_stopped = False
+        self._num_ending = 0
         self._statuses: dict[str, JobStatus] = {}
         self._missed_since: dict[str, float] = {}
         self._unwanted_since: dict[str, float] = {}
@@ -75,9 +76,7 @@ class QueueWatch:
             self._ends.note_logs(logs or {})
             for job in jobs:
                 self._statuses[job] = JobStatus(state=JobState.PENDING, detail="submitted")
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="slurm-watch", daemon=True)
-                self._thread.start()
+            self._start()
 
     def status(self, job: str) -> JobStatus:
         """Return where the job was last seen."""
@@ -109,19 +108,25 @@ class QueueWatch:
     def end(self, jobs: Sequence[str]) -> list[str]:
         """Cancel jobs, wait for their end for a minute from the first call on, and return those that are not over.
 
-        What Slurm does not hear is waited for half as long; the watch goes on to ask for it.
+        What Slurm does not hear is waited for half as long; the watch goes on to ask for it. A stopped one looks on
+        meanwhile.
         """
         with self._changed:
             for job in jobs:
                 if job not in self._unwanted_since:
                     self._unwanted_since[job] = time.monotonic()
                     self._unheard.add(job)
+            self._num_ending += 1
+            self._start()
             self._wake.set()
-            while left := [job for job in jobs if not self._statuses[job].state.is_terminal]:
-                rest_s = max(self._patience_ends(job) for job in left) - time.monotonic()
-                if rest_s <= 0:
-                    break
-                self._changed.wait(rest_s)
+            try:
+                while left := [job for job in jobs if not self._statuses[job].state.is_terminal]:
+                    rest_s = max(self._patience_ends(job) for job in left) - time.monotonic()
+                    if rest_s <= 0:
+                        break
+                    self._changed.wait(rest_s)
+            finally:
+                self._num_ending -= 1
             return left
 
     def unheard(self) -> list[str]:
@@ -148,6 +153,11 @@ class QueueWatch:
                     "jobs that were submitted twice may be left: %s; see `squeue --name=%s`", problem, self._name
                 )
 
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="slurm-watch", daemon=True)
+            self._thread.start()
+
     def _run(self) -> None:
         while self._has_work():
             try:
@@ -163,7 +173,9 @@ class QueueWatch:
     def _has_work(self) -> bool:
         """Whether to look on; else whoever adds a job starts another thread."""
         with self._changed:
-            has_work = not self._is_stopped and bool(self.unfinished())
+            # a job that was submitted while the watch was stopped is ended all the same
+            is_wanted = self._num_ending or not self._is_stopped
+            has_work = bool(is_wanted and self.unfinished())
             if not has_work:
                 self._thread = None
             return has_work

@@ -4,13 +4,15 @@
     segments/00000.parquet    closed: JOURNAL_SCHEMA, written whole, then the .jsonl is removed
 
 One worker writes, others only read. A record counts from its LF on: a line without one was cut by the writer's death
-and its sample is made again; a whole line that cannot be read is damage and an error, never skipped.
+and its sample is made again, and so is all that follows a zero, which is where a power cut took the rest; a whole line
+that cannot be read is damage and an error, never skipped.
 """
 
 import errno
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,7 @@ from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.tables import JOURNAL_SCHEMA, conform
 from tasks.inference.planning import sample_keys
+from tasks.inference.worker_files import whole_lines
 
 SEGMENT_SIZE: Final = 512
 """Samples per segment: small enough that a follower re-reads little, large enough that a million make 2,000 files."""
@@ -120,8 +123,9 @@ class JournalWriter:
                 written += os.write(self._descriptor, line[written:])
         except OSError as exc:
             # what got onto the disk of this line would end up in the middle of a file
-            os.ftruncate(self._descriptor, self._size)
-            os.lseek(self._descriptor, self._size, os.SEEK_SET)
+            with suppress(OSError):  # the disk's first answer is the one that tells
+                os.ftruncate(self._descriptor, self._size)
+                os.lseek(self._descriptor, self._size, os.SEEK_SET)
             raise StoreError(_refusal(self._path, exc)) from exc
         self._size += len(line)
 
@@ -146,18 +150,11 @@ class JournalFollower:
         self._num_read = 0
         self._offset = 0
 
-    def read_new(self) -> list[SampleRecord]:
-        """Return the records that were completed since the last call, in the order of the journal.
-
-        Raises:
-            StoreError: the journal is damaged.
-        """
-        return [record for table in self.new_tables() for record in _records(table)]
-
     def new_tables(self) -> Iterator[pa.Table]:
-        """Yield the same as JOURNAL_SCHEMA tables, one per segment: a long journal is never in memory as a whole.
+        """Yield the records that were completed since the last call, in the order of the journal.
 
-        What is not taken from the iterator is left to the next call.
+        They come as JOURNAL_SCHEMA tables, one per segment: a long journal is never in memory as a whole. What is not
+        taken from the iterator is left to the next call.
 
         Raises:
             StoreError: the journal is damaged.
@@ -191,8 +188,7 @@ class JournalFollower:
             if is_gone(exc):  # not begun, or closed a moment ago: the next call finds its Parquet
                 return JOURNAL_SCHEMA.empty_table()
             raise _unreadable(path, exc) from exc
-        # what another machine is appending may read as zeros at first; no record holds one
-        records, num_bytes = _parse_lines(path, data.partition(b"\0")[0], self._num_read)
+        records, num_bytes = _parse_lines(path, data, self._num_read)
         self._num_read += len(records)
         self._offset += num_bytes
         return _to_table(records)
@@ -245,7 +241,7 @@ def read_journal(folder: Path) -> Iterator[SampleRecord]:
         StoreError: the journal is damaged, with file and line.
     """
     for table in read_tables([folder]):
-        yield from _records(table)
+        yield from map(SampleRecord.model_validate, table.to_pylist())
 
 
 def finished_samples(folders: Iterable[Path]) -> set[SampleKey]:
@@ -271,9 +267,9 @@ def _segment_numbers(segments: Path) -> set[int]:
 
 def _parse_lines(path: Path, data: bytes, num_before: int) -> tuple[list[SampleRecord], int]:
     """Return the records of the whole lines in `data` and how many bytes those take."""
-    end = data.rfind(b"\n") + 1
+    lines = whole_lines(data)
     records: list[SampleRecord] = []
-    for number, line in enumerate(data[:end].split(b"\n")[:-1], start=num_before + 1):
+    for number, line in enumerate(lines, start=num_before + 1):
         try:
             records.append(SampleRecord.model_validate_json(line))
         except ValidationError as exc:
@@ -281,7 +277,7 @@ def _parse_lines(path: Path, data: bytes, num_before: int) -> tuple[list[SampleR
                 f"{path} line {number} is no sample: {line[:80]!r} ({exc.errors()[0]['msg']}); the file was changed or "
                 "the disk fails: restore it, or remove it to generate its samples again"
             ) from exc
-    return records, end
+    return records, sum(len(line) + 1 for line in lines)
 
 
 def _read_parquet(path: Path) -> pa.Table:
@@ -302,10 +298,6 @@ def _to_table(records: Sequence[SampleRecord]) -> pa.Table:
         return JOURNAL_SCHEMA.empty_table()
     rows = [record.model_dump(mode="json") for record in records]
     return pa.Table.from_pylist(rows, schema=JOURNAL_SCHEMA)
-
-
-def _records(table: pa.Table) -> list[SampleRecord]:
-    return [SampleRecord.model_validate(row) for row in table.to_pylist()]
 
 
 def _refusal(path: Path, exc: OSError) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -128,9 +128,9 @@ def work_table(keys: Sequence[SampleKey]) -> pa.Table:
 
 def sample_keys(rows: pa.Table | pa.RecordBatch) -> list[SampleKey]:
     """Return the names in rows that have item_id and repeat."""
-    return [
-        SampleKey(str(row["item_id"]), int(row["repeat"])) for row in rows.select(["item_id", "repeat"]).to_pylist()
-    ]
+    item_ids = cast("list[str]", rows.column("item_id").to_pylist())
+    repeats = cast("list[int]", rows.column("repeat").to_pylist())
+    return list(map(SampleKey, item_ids, repeats))  # whole columns: a dict per row takes three times as long
 
 
 def _by_item(keys: Iterator[SampleKey]) -> Iterator[tuple[str, Iterator[SampleKey]]]:

@@ -1,8 +1,9 @@
 """What to do when the worker of a replica ends before its work is done: as pure decisions.
 
-Want of memory halves the batch, down to one sequence. A scheduler's end, a death or a hang starts the same again, a
-bounded number of times without headway. An item that was alone in its engine when two workers died is set aside.
-Everything else, a bug above all, is none of this module's business and ends the run.
+Want of memory, which a death by SIGKILL is taken for, halves the batch, down to one sequence. A scheduler's end, a
+death or a hang starts the same again, a bounded number of times without headway. An item that was alone in its engine
+when two workers died, with no batch left to halve where memory may have been short, is set aside. Everything else, a
+bug above all, is none of this module's business and ends the run.
 """
 
 from collections import Counter
@@ -18,6 +19,8 @@ _DEATHS: Final = 2
 """Workers that an item alone in its engine must have killed: one death may be anybody's fault."""
 _MAX_SET_ASIDE: Final = 8
 """A replica on which more items than this kill their workers has another fault than its items."""
+_MAX_STARTS: Final = 100
+"""Of one replica by one command, however much headway it makes: each is a folder, and an entry of run.json."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,7 @@ class Recovery:
     """Starts in a row that may finish nothing."""
     shrinks: bool
     """Whether want of memory makes the batch smaller."""
+    _num_starts: int = 1
     _num_in_vain: int = 0
     _asks_canaries: bool = True
     _last_in_flight: frozenset[SampleKey] = frozenset()
@@ -87,7 +91,14 @@ class Recovery:
         raise error
 
     def again(self, reason: str, *, shrank: bool = False) -> NextLaunch:
-        """Return the launch that goes on as things stand."""
+        """Return the launch that goes on as things stand.
+
+        Raises:
+            WorkerError: the replica was started often enough.
+        """
+        if self._num_starts == _MAX_STARTS:
+            raise WorkerError(f"{reason}\n(it was start {_MAX_STARTS} of this replica; the same command goes on)")
+        self._num_starts += 1
         return NextLaunch(
             batch_size=self.batch_size,
             reason=reason,
@@ -102,27 +113,30 @@ class Recovery:
         return self.shrinks and self.batch_size > 1
 
     def _after_loss(self, end: WorkerEnd, error: WorkerLostError) -> NextLaunch:
-        """A death by SIGKILL of many sequences is want of memory until shown otherwise; that of one is not."""
-        if len(end.in_flight) == 1:
-            return self._blame(end, error)
+        """Want of memory it may be as long as there is a batch to halve: until then it is no item's fault."""
         if not end.in_flight and not end.num_finished:  # while the engine loaded, or over a canary
             self._asks_canaries = False
-        if end.in_flight:
-            suspects = tuple(key for key in end.in_flight if key in self._last_in_flight)
-            self._suspects = suspects or self._suspects
-            self._last_in_flight = frozenset(end.in_flight)
+        self._suspect(end.in_flight)
         if error.may_be_memory and self._can_shrink:
             return self._shrink(error)
+        if len(end.in_flight) == 1:
+            return self._blame(end, error)
         self._count(end)
         return self.again(_first_line(error))
 
+    def _suspect(self, in_flight: Sequence[SampleKey]) -> None:
+        """Note the sample that was alone in its engine, else those that were in the engines of two that died."""
+        if len(in_flight) == 1:
+            self._suspects = (*in_flight, *(other for other in self._suspects if other not in in_flight))
+        else:
+            self._suspects = tuple(key for key in in_flight if key in self._last_in_flight) or self._suspects
+        self._last_in_flight = frozenset(in_flight) or self._last_in_flight
+
     def _blame(self, end: WorkerEnd, error: WorkerLostError) -> NextLaunch:
         (key,) = end.in_flight
-        self._last_in_flight = frozenset(end.in_flight)
         self._deaths[key.item_id] += 1
         if self._deaths[key.item_id] < _DEATHS:
             self._count(end)
-            self._suspects = (key, *(other for other in self._suspects if other != key))
             return self.again(_first_line(error))
         self._num_in_vain = 0
         if len(self._set_aside) == _MAX_SET_ASIDE:

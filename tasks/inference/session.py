@@ -299,6 +299,7 @@ class RunSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let the run go; what was not completed stays resumable."""
+        self.stopping.set()  # first: a worker that is ended now is not one to start again
         try:
             try:
                 self.launcher.close()

@@ -1,9 +1,11 @@
 """The stages of inference: plan a run, run one replica, merge what the replicas made."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 import pyarrow.parquet as pq
 
@@ -12,7 +14,7 @@ from infra.launchers.placement import Device
 from infra.provenance import collect_provenance
 from infra.store import open_store
 from schemas.config import EvaluationConfig
-from schemas.errors import MilepostError, WorkerError
+from schemas.errors import MilepostError, TransientError, WorkerError
 from schemas.inference import Plan, SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from schemas.provenance import Provenance
@@ -31,6 +33,9 @@ from tasks.inference.response_lengths import earlier_lengths
 from tasks.inference.session import RunSession
 from tasks.inference.supervision import ReplicaLaunch, WorkYielded, launch_spec, run_replica
 from tasks.inference.worker_files import read_started
+
+_SUBMIT_AGAIN_S: Final = 5.0
+"""A launcher has waited for minutes before it says that a scheduler does not answer."""
 
 logger = logging.getLogger(__name__)
 
@@ -113,22 +118,32 @@ def run_session_replica(
         MilepostError: as tasks.inference.supervision.run_replica, once tasks.inference.recovery knows no way on.
     """
     try:
-        return _run_to_end(spec, session, on_progress)
-    except MilepostError as exc:
-        if len(session.specs) > 1 and not session.stopping.is_set():
-            # said at once: the other replicas go on, as what they finish is kept for the resumed run
-            logger.warning("%s", exc)
-        raise
+        # what goes wrong here is the same for all replicas, and ends the run with its own words
+        job_id = session.job_of(spec.replica, lambda: _submit(session.specs, session))
+        with _told_at_once(session):
+            return _run_to_end(spec, session, job_id, on_progress)
     finally:
         session.board.end(spec.replica)
 
 
-def _run_to_end(spec: WorkerSpec, session: RunSession, on_progress: Callable[[ReplicaProgress], None]) -> WorkerResult:
+@contextmanager
+def _told_at_once(session: RunSession) -> Generator[None]:
+    """Say what ends one of several replicas: the others go on, as what they finish is kept for the resumed run."""
+    try:
+        yield
+    except MilepostError as exc:
+        if len(session.specs) > 1 and not session.stopping.is_set():
+            logger.warning("%s", exc)
+        raise
+
+
+def _run_to_end(
+    spec: WorkerSpec, session: RunSession, job_id: str, on_progress: Callable[[ReplicaProgress], None]
+) -> WorkerResult:
     config, replica = session.config, spec.replica
     recovery = Recovery(
         batch_size=spec.engine.batch_size, max_restarts=config.rollout.max_restarts, shrinks=config.oom.shrink
     )
-    job_id = session.job_of(replica, lambda: _submit(session.specs, session))
     while True:
         launch = _launch(spec, session)
         try:
@@ -146,7 +161,20 @@ def _run_to_end(spec: WorkerSpec, session: RunSession, on_progress: Callable[[Re
         if again is None:
             return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="its last worker died with all work done")
         spec = again
-        (job_id,) = _submit((spec,), session)
+        job_id = _submit_again(spec, session)
+
+
+def _submit_again(spec: WorkerSpec, session: RunSession) -> str:
+    """Return the job of a replica that goes on; a scheduler that is away is waited for until the run stops."""
+    while True:
+        try:
+            (job_id,) = _submit((spec,), session)
+        except TransientError as exc:
+            logger.warning("replica %d waits to be started again: %s", spec.replica, exc)
+            if session.stopping.wait(_SUBMIT_AGAIN_S):
+                raise
+        else:
+            return job_id
 
 
 def _submit(specs: Sequence[WorkerSpec], session: RunSession) -> list[str]:
@@ -193,6 +221,9 @@ def _batch_size_memory(
         engine=config.engine_name,
         device=" ".join([device, *(str(getattr(each, "name", each)) for each in place)]),
         gpus_per_replica=config.backend.gpus_per_replica,
+        memory=slurm.memory if config.scheduler.type == "slurm" else None,
+        memory_ratio=config.memory_ratio,
+        dtype=plan.dtype,
         token_budget=1 << (plan.max_model_len - 1).bit_length(),
     )
     configured = config.rollout.max_concurrent_rollouts

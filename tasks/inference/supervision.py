@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.atomic import make_folder
-from infra.engines.base import hides_shortage
+from infra.engines.base import LostChild, find_lost_child, hides_shortage
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.waiting import waiting_processes
@@ -264,36 +264,57 @@ def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> Wor
         return result
     if status.cause is EndCause.REFUSED:
         raise SetupError(f"{who} will never be started: {status.detail}; change what scheduler.slurm asks for")
+    if outcome is WorkerOutcome.OUT_OF_MEMORY:
+        raise EngineOutOfMemoryError(f"{_describe_shortage(spec, status)}; {log}. {message or status.detail}")
+    # a scheduler that ends a job may end the engine's processes before the worker
+    lost = find_lost_child(message, _log_end(launch.log_path)) if outcome is WorkerOutcome.FAILED else None
+    if outcome is WorkerOutcome.FAILED and result is not None and lost is None:
+        raise EngineError(f"{who} failed: {message}; {log}")
     if status.cause in (EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE):
         advice = "raise scheduler.slurm.time or " if status.cause is EndCause.TIME_LIMIT else ""
         raise TransientError(
             f"{who} was ended by the scheduler: {status.detail}; {advice}run the same command to go on"
         )
-    if outcome is WorkerOutcome.OUT_OF_MEMORY:
-        raise EngineOutOfMemoryError(f"{_describe_shortage(spec, status)}; {log}. {message or status.detail}")
-    if outcome is WorkerOutcome.FAILED and result is not None:
-        raise EngineError(f"{who} failed: {message}; {log}")
     if status.cause is EndCause.USER:
         raise WorkerError(f"{who} was cancelled ({status.detail or message}); run the same command to go on; {log}")
     if outcome is WorkerOutcome.CANCELLED:
         raise TransientError(f"{who} was cancelled ({message or 'no reason left'}), not by this command; {log}")
-    end = f"{who} {_describe_end(status)} without a result; {log}:\n{log_tail(launch.log_path)}"
-    if status.signal is not None:
-        raise WorkerLostError(end, may_be_memory=status.signal == signal.SIGKILL)
-    raise WorkerError(end)
+    raise _loss(spec, status, launch, lost)
+
+
+def _loss(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch, lost: LostChild | None) -> MilepostError:
+    """Return what it means that a worker left no word why it ended, or that its engine lost a process."""
+    if lost is None:
+        end = _describe_end(status.signal, status.exit_code, status.detail)
+        number, what = status.signal, f"{end} without a result"
+    else:
+        code = lost.exit_code
+        number = -code if code is not None and code < 0 else None
+        what = f"lost a process of its engine, which {_describe_end(number, code, 'its exit code is not known')}"
+    may_be_memory = number == signal.SIGKILL
+    advice = f"; if memory was short, {_advise(spec, status)}" if may_be_memory else ""
+    message = f"replica {spec.replica} {what}{advice}; see {launch.log_path}:\n{log_tail(launch.log_path)}"
+    if number is not None or lost == LostChild(None):
+        return WorkerLostError(message, may_be_memory=may_be_memory)
+    return WorkerError(message) if lost is None else EngineError(message)
 
 
 def _describe_shortage(spec: WorkerSpec, status: JobStatus) -> str:
-    """Say at which settings memory was short, and what to lower: at one sequence, the batch is not it."""
-    batch_size = spec.engine.batch_size
+    """Say at which settings memory was short, and what to lower."""
     ratio = "default" if spec.engine.memory_ratio is None else f"{spec.engine.memory_ratio:g}"
-    first = "rollout.max_concurrent_rollouts or " if batch_size > 1 else ""
-    rest = "" if batch_size > 1 else " or the context length (vllm.max_model_len), or give a replica more GPUs (t, p)"
     return (
-        f"replica {spec.replica} ran out of memory at batch size {batch_size}, max_new_tokens "
-        f"{spec.sampling.max_new_tokens}, memory_ratio {ratio}: lower {first}gconfig.max_new_tokens{rest}"
-        f"{_MORE_MEMORY if status.detail else ''}"
+        f"replica {spec.replica} ran out of memory at batch size {spec.engine.batch_size}, max_new_tokens "
+        f"{spec.sampling.max_new_tokens}, memory_ratio {ratio}: {_advise(spec, status)}"
     )
+
+
+def _advise(spec: WorkerSpec, status: JobStatus) -> str:
+    """Say what to lower where memory is short: at one sequence, the batch is not it."""
+    if spec.engine.batch_size > 1:
+        what = "rollout.max_concurrent_rollouts or gconfig.max_new_tokens"
+    else:
+        what = "gconfig.max_new_tokens or the context length (vllm.max_model_len), or give a replica more GPUs (t, p)"
+    return f"lower {what}{_MORE_MEMORY if status.detail else ''}"
 
 
 def _outcome(status: JobStatus, result: WorkerResult | None, log_path: Path) -> WorkerOutcome:
@@ -310,12 +331,10 @@ def _outcome(status: JobStatus, result: WorkerResult | None, log_path: Path) -> 
     return next((outcome for outcome, code in EXIT_CODES.items() if code == status.exit_code), WorkerOutcome.FAILED)
 
 
-def _describe_end(status: JobStatus) -> str:
-    if status.signal is None and status.exit_code is None:
-        return f"ended ({status.detail})"
-    if status.signal is None:
-        return f"ended with exit code {status.exit_code}"
-    name = signal.Signals(status.signal).name
+def _describe_end(number: int | None, exit_code: int | None, detail: str) -> str:
+    if number is None:
+        return f"ended ({detail})" if exit_code is None else f"ended with exit code {exit_code}"
+    name = signal.Signals(number).name
     hint = " (the kernel does that when the machine's memory is used up)" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
 

@@ -111,10 +111,11 @@ class HeartbeatThread:
                 self._sync()
                 write_heartbeat(self._folder, self._progress.heartbeat(time.time()))
                 heard = time.monotonic()
-            except (OSError, MilepostError) as exc:
-                print(f"heartbeat: {exc}", file=sys.stderr, flush=True)
+            except (OSError, MemoryError, MilepostError) as exc:
+                why = str(exc) or type(exc).__name__
+                print(f"heartbeat: {why}", file=sys.stderr, flush=True)
                 if time.monotonic() - heard > self._patience_s:
-                    self._give_up(f"{self._folder} could not be written for {self._patience_s:g} s: {exc}")
+                    self._give_up(f"{self._folder} could not be written for {self._patience_s:g} s: {why}")
             if stopping:
                 return
             self._stopping.wait(self._interval_s)
@@ -188,7 +189,7 @@ def _stop_when_silent(path: Path, silence_s: float, interval_s: float, stop: Cal
     last, changed = b"", time.monotonic()
     while time.monotonic() - changed < silence_s:
         time.sleep(interval_s)
-        with suppress(OSError):
+        with suppress(OSError, MemoryError):
             beat = path.read_bytes()
             if beat != last:
                 last, changed = beat, time.monotonic()

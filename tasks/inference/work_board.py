@@ -115,11 +115,14 @@ class WorkBoard:
         """`work`: replica to its WORK_SCHEMA rows."""
         self._lock = threading.Lock()
         self._shares = {replica: _Share(rows=rows) for replica, rows in work.items()}
+        # whether, since the board changed last, an idle replica found nothing: so would any other, at each heartbeat
+        self._is_settled = False
 
     def begin(self, replica: int, folder: Path, rows: pa.Table, *, num_kept: int = 0) -> None:
         """Note that a worker with this folder is started for these rows; the first `num_kept` are its own to make."""
         with self._lock:
             self._shares[replica] = _Share(rows=rows, folder=folder, num_kept=num_kept)
+            self._is_settled = False
 
     def take_back(self, replica: int, done: Collection[SampleKey]) -> list[SampleKey]:
         """Return what a replica whose worker has ended was given and has not done, in order; it is over without any.
@@ -129,13 +132,15 @@ class WorkBoard:
         with self._lock:
             left = self._left(replica, done)
             self._shares[replica] = _Share(rows=work_table(left), is_over=not left)
+            self._is_settled = False
             return left
 
     def note_queued(self, replica: int) -> bool:
-        """Note that a replica's job waits in the queue; return whether it has to give its work up."""
+        """Note that a replica's job waits in the queue; return whether it has to give its work up to one in need."""
         with self._lock:
-            self._shares[replica].phase = WorkerPhase.QUEUED
-            return self._shares[replica].must_yield
+            share = self._shares[replica]
+            self._set_phase(share, WorkerPhase.QUEUED)
+            return share.must_yield and any(other.is_hungry for other in self._shares.values())
 
     def note(self, replica: int, heartbeat: Heartbeat) -> None:
         """Take account of a heartbeat, and move work where that helps.
@@ -145,10 +150,12 @@ class WorkBoard:
         """
         with self._lock:
             share = self._shares[replica]
-            share.phase, share.num_started, share.must_yield = heartbeat.phase, heartbeat.num_started, False
+            self._set_phase(share, heartbeat.phase)
+            share.num_started, share.must_yield = heartbeat.num_started, False
             if share.cut_for is not None and heartbeat.cut_number == share.num_cuts:
                 self._hand_over(share, share.cut_for, heartbeat.num_work)
-            if share.is_hungry:
+                self._is_settled = False
+            if share.is_hungry and not self._is_settled:
                 self._serve(replica, share)
             if share.refusal is not None:
                 raise share.refusal
@@ -167,6 +174,7 @@ class WorkBoard:
             self._shares[replica] = _Share(rows=work_table([]), is_over=True)
             for number, taker in enumerate(takers[: len(keys)]):
                 taker.give(work_table(keys[number :: len(takers)]))
+            self._is_settled = False
             return True
 
     def end(self, replica: int) -> None:
@@ -174,6 +182,12 @@ class WorkBoard:
         with self._lock:
             share = self._shares[replica]
             share.is_over, share.cut_for = True, None
+            self._is_settled = False
+
+    def _set_phase(self, share: _Share, phase: WorkerPhase) -> None:
+        if share.phase is not phase:
+            share.phase = phase
+            self._is_settled = False
 
     def _left(self, replica: int, done: Collection[SampleKey]) -> list[SampleKey]:
         return [key for key in sample_keys(self._shares[replica].rows) if key not in done]
@@ -202,7 +216,8 @@ class WorkBoard:
             slowest.cut(replica)
         elif share.phase is WorkerPhase.IDLE:
             self._ask_queued(others)
-            if not any(other.is_busy for other in others):
+            self._is_settled = any(other.is_busy for other in others)
+            if not self._is_settled:
                 share.dismiss()
 
     @staticmethod

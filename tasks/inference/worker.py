@@ -127,6 +127,9 @@ class Worker:
             self._generate_all()
         except EngineOutOfMemoryError as exc:
             return self._result(WorkerOutcome.OUT_OF_MEMORY, str(exc))
+        except MemoryError as exc:  # of Python or pyarrow, beside the engine, which takes nearly all there is
+            traceback.print_exc()
+            return self._result(WorkerOutcome.OUT_OF_MEMORY, f"{type(exc).__name__}: {exc}")
         except MilepostError as exc:
             traceback.print_exc()
             return self._result(WorkerOutcome.FAILED, str(exc))

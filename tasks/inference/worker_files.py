@@ -124,15 +124,14 @@ def append_canary(folder: Path, record: CanaryRecord) -> None:
 
 
 def read_canaries(folder: Path) -> list[CanaryRecord]:
-    """Return the canaries' answers; a line that the worker's death cut is left out.
+    """Return the canaries' answers; a line that the death of the worker or its machine cut is left out.
 
     Raises:
         WorkerError: a whole line is none.
     """
     path = folder / _CANARIES
     try:
-        data = path.read_bytes()
-        return [CanaryRecord.model_validate_json(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+        return [CanaryRecord.model_validate_json(line) for line in whole_lines(path.read_bytes())]
     except FileNotFoundError:
         return []
     except (OSError, ValidationError) as exc:
@@ -177,19 +176,27 @@ class StartedLog:
 
 
 def read_started(folder: Path) -> list[SampleKey]:
-    """Return the samples that a worker handed to its engine, in order; a line that its death cut is left out.
+    """Return the samples that a worker handed to its engine, in order; a line that was cut is left out.
 
     Raises:
         WorkerError: a whole line names no sample.
     """
     path = folder / _STARTED
     try:
-        data = path.read_bytes()
-        return [_KEY.validate_json(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+        return [_KEY.validate_json(line) for line in whole_lines(path.read_bytes())]
     except FileNotFoundError:
         return []
     except (OSError, ValidationError) as exc:
         raise WorkerError(f"{path} holds no samples: {exc}") from exc
+
+
+def whole_lines(data: bytes) -> list[bytes]:
+    """Return the lines of JSON, without their ends, that were written whole.
+
+    What is not yet on the disk when a machine loses its power reads as zeros, and so may what another machine is
+    writing. No line of JSON holds one: from the first on, nothing is there.
+    """
+    return data.partition(b"\0")[0].split(b"\n")[:-1]
 
 
 def write_cut(folder: Path, cut: WorkCut) -> None:
@@ -260,12 +267,12 @@ def write_heartbeat(folder: Path, heartbeat: Heartbeat) -> None:
 
 
 def read_heartbeat(folder: Path) -> Heartbeat | None:
-    """Return the latest heartbeat, None before the first.
-
-    Raises:
-        WorkerError: the file is no heartbeat.
-    """
-    return _read(folder / "heartbeat.json", Heartbeat)
+    """Return the latest heartbeat, None before the first and where none can be read: a node that crashes leaves an
+    empty file. Such a worker is not heard; how long that may be is for others to say."""
+    try:
+        return _read(folder / "heartbeat.json", Heartbeat)
+    except WorkerError:
+        return None
 
 
 def write_result(folder: Path, result: WorkerResult) -> None:

@@ -5,10 +5,12 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -19,6 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pytest
 
+import flows.evaluate
+from flows.interruption import Interrupted
 from schemas.states import RunStatus
 from tasks.inference.worker_files import WAIT
 from tests.integration.engine_environment import CHECKPOINT, require_engine
@@ -274,6 +278,32 @@ def test_an_interrupted_command_ends_and_leaves_nothing_running(
     state = only_run(fileroot).read_state()
     assert (state.status, state.error) == (RunStatus.FAILED, "interrupted")
     assert list((fileroot / "pins").iterdir()) == []
+
+
+def test_replicas_submitted_before_an_interruption_are_stopped_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, waited = threading.Event(), list[bool]()
+
+    class Replica:
+        _final_state = None
+
+        def wait(self) -> None:
+            waited.append(stopping.is_set())
+
+    class Task:
+        def with_options(self, **_options: str) -> "Task":
+            return self
+
+        def submit(self, spec: SimpleNamespace, _session: object) -> Replica:
+            if spec.replica == 1:
+                raise Interrupted(signal.SIGINT)
+            return Replica()
+
+    monkeypatch.setattr(flows.evaluate, "run_inference_task", Task())
+    session: Any = SimpleNamespace(specs=[SimpleNamespace(replica=number) for number in (0, 1)], stopping=stopping)
+    config: Any = None
+    with pytest.raises(Interrupted):
+        flows.evaluate._generate_and_grade(config, session)
+    assert waited == [True]
 
 
 def test_a_command_that_is_killed_takes_its_own_prefect_server_along(evaluate_alone: Evaluate, tmp_path: Path) -> None:

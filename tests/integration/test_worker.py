@@ -143,7 +143,7 @@ def wait_for_samples(spec: WorkerSpec, folder: Path, count: int) -> int:
     while seen < count:
         assert time.monotonic() < deadline, log_tail(folder / "log.txt")
         time.sleep(0.02)
-        seen += len(follower.read_new())
+        seen += sum(table.num_rows for table in follower.new_tables())
     heartbeat = read_heartbeat(spec.output_dir)
     assert heartbeat is not None
     return heartbeat.pid

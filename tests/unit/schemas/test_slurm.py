@@ -48,6 +48,14 @@ def test_what_is_no_time_limit_is_refused(text: str) -> None:
         ("memory", "1.5G"),
         ("extra", ["--array=0-3"]),
         ("extra", ["--requeue"]),
+        ("extra", ["--clusters=other"]),
+        ("extra", ["-M other"]),
+        ("extra", ["--test-only"]),
+        ("extra", ["--parsable"]),
+        ("extra", ["--uid=0"]),
+        ("extra", ["--gid=0"]),
+        ("extra", ["--clust other"]),
+        ("extra", ["--"]),
         ("extra", ["exclusive"]),
         ("extra", ["--exclusive\n--array=3"]),
         ("env", {"A-B": "x"}),
@@ -70,5 +78,7 @@ def test_what_slurm_cannot_be_asked_is_refused(field: str, value: object) -> Non
 
 def test_values_as_yaml_gives_them_are_taken() -> None:
     config = SlurmConfig.model_validate({"extra": "--exclusive", "env": {"A": 1, "B": "x"}, "time": "1-00:00"})
+    allowed = ("--wait-all-nodes=1", "--export-file=/f", "--cluster-constraint=a", "--mail-type=FAIL")
+    assert SlurmConfig.model_validate({"extra": allowed}).extra == allowed
     assert SlurmConfig.model_validate({"exclude_nodes": "gpu-[7-9,12]a.b"}).exclude_nodes == ("gpu-[7-9,12]a.b",)
     assert (config.extra, config.env) == (("--exclusive",), {"A": "1", "B": "x"})

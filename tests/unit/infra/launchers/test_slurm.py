@@ -108,8 +108,14 @@ def test_a_run_that_ends_does_not_wait_for_slurm_to_take_its_jobs(tmp_path: Path
 
 def test_what_a_lost_submission_left_is_ended_at_the_close(tmp_path: Path) -> None:
     slurm, stopping = ScriptedSlurm(), threading.Event()
-    stopping.set()
-    slurm.problem = lambda question: AWAY if question == "submit" else None
+
+    def problem(question: str) -> Exception | None:
+        if question != "submit":
+            return None
+        stopping.set()
+        return AWAY
+
+    slurm.problem = problem
     bench = launcher(slurm, tmp_path, stopping)
     with pytest.raises(TransientError):
         bench.submit(specs(tmp_path, 1))
@@ -118,6 +124,27 @@ def test_what_a_lost_submission_left_is_ended_at_the_close(tmp_path: Path) -> No
     slurm.accept(comment, 1)
     bench.close()
     assert slurm.cancelled == ["1_0"]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_is_submitted_while_the_run_ends_is_cancelled(tmp_path: Path, is_closed: bool) -> None:
+    slurm, stopping = ScriptedSlurm(max_array_size=1), threading.Event()
+    bench = launcher(slurm, tmp_path, stopping)
+
+    def stop(question: str) -> None:
+        if question == "submit" and slurm.asked.count("submit") == 2:
+            stopping.set()
+            if is_closed:
+                bench.close()
+
+    slurm.problem = stop
+    with pytest.raises(TransientError, match="the run ended while its jobs were submitted"):
+        bench.submit(specs(tmp_path, 3))
+    assert slurm.asked.count("submit") == 2
+    assert sorted(slurm.cancelled) == ["1_0", "2_0"]
+    with pytest.raises(TransientError):
+        bench.submit(specs(tmp_path, 1))
+    assert slurm.asked.count("submit") == 2
 
 
 def test_more_replicas_than_an_array_may_have_are_several_arrays(tmp_path: Path) -> None:

@@ -64,6 +64,18 @@ def test_a_refusal_names_what_to_change(said: Path, tmp_path: Path, words: str, 
         CliClient().submit(tmp_path / "script", [], {"PATH": f"{tmp_path}:/usr/bin:/bin"})
 
 
+@pytest.mark.parametrize(("answer", "number"), [("23", "23"), ("23;other", "23"), ("", None), ("Welcome!\n23", None)])
+def test_a_submission_is_answered_by_a_number_or_not_at_all(
+    said: Path, tmp_path: Path, answer: str, number: str | None
+) -> None:
+    client, env = answering(tmp_path, "sbatch", answer), {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    if number is not None:
+        assert client.submit(tmp_path / "script", [], env) == number
+        return
+    with pytest.raises(TransientError, match=r"sbatch answered .* no number of a job"):
+        client.submit(tmp_path / "script", [], env)
+
+
 SHOW_JOB = (
     "JobId=24 ArrayJobId=23 ArrayTaskId=0 JobName=milepost-r-0123abcd UserId=me(1000) GroupId=me(1000) MCS_label=N/A "
     "Priority=1 Nice=0 Account=(null) QOS=(null) JobState={state} Reason={reason} Dependency=(null) Requeue=0 "

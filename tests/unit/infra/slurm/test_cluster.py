@@ -102,6 +102,7 @@ def test_what_the_cluster_cannot_give_is_refused(
         ),
         (ClusterConfig(n_nodes=3), 4, 5, r"which hold 3"),
         (ClusterConfig(n_nodes=2, n_gpus_per_node=4), 9, 1, r"of 4 GPUs, which hold 8"),
+        (ClusterConfig(n_nodes=2, n_gpus_per_node=2), 2, 4, r"needs 4 GPUs .* grants 2: lower t and p .* or raise"),
         (ClusterConfig(n_gpus_per_node=9), 1, 1, r"cluster.n_gpus_per_node is 9.*at most 8"),
     ],
 )

@@ -121,16 +121,28 @@ def test_an_unexpected_error_is_raised_where_its_job_is_waited_for(slurm: Script
     until(lambda: watch.status("1_0").state is JobState.SUCCEEDED)
 
 
-@pytest.mark.parametrize("problem", [AWAY, ValueError("a line that nobody expected")])
-def test_what_goes_wrong_with_one_job_hides_no_other(
-    slurm: ScriptedSlurm, watch: QueueWatch, problem: Exception
-) -> None:
+def test_what_goes_wrong_with_one_job_hides_no_other(slurm: ScriptedSlurm, watch: QueueWatch) -> None:
     for job in ("1_0", "1_1"):
         slurm.show(job, S.COMPLETED)
+    problem = ValueError("a line that nobody expected")
     slurm.problem = lambda question: problem if question == "end_of 1_0" else None
     watch.add(["1_0", "1_1"])
     until(lambda: watch.status("1_1").state is JobState.SUCCEEDED)
     assert not watch.status("1_0").state.is_terminal
+
+
+def test_a_question_that_slurm_does_not_answer_is_the_last_of_its_look(slurm: ScriptedSlurm, watch: QueueWatch) -> None:
+    jobs = [f"1_{number}" for number in range(5)]
+    for job in jobs:
+        slurm.show(job, S.COMPLETED)
+    slurm.problem = lambda question: AWAY if question.startswith("end_of") else None
+    watch.add(jobs)
+    until(lambda: slurm.asked.count("jobs") > 3)
+    num_looks = slurm.asked.count("jobs")
+    assert len([question for question in slurm.asked if question.startswith("end_of")]) <= num_looks
+    assert not any(watch.status(job).state.is_terminal for job in jobs)
+    slurm.problem = lambda question: None
+    assert all(end_of(watch, job).state is JobState.SUCCEEDED for job in jobs)
 
 
 def test_a_job_that_slurm_forgot_is_unknown_and_nobody_cancelled_it(

@@ -1,9 +1,11 @@
 """A journal keeps every finished sample, whatever cuts its writer down, and tells damage from a torn end."""
 
+import errno
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -54,6 +56,10 @@ def write(folder: Path, count: int, *, segment_size: int, close: bool) -> list[S
     return records
 
 
+def new_records(follower: JournalFollower) -> list[SampleRecord]:
+    return [SampleRecord.model_validate(row) for table in follower.new_tables() for row in table.to_pylist()]
+
+
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "segments").iterdir())
 
@@ -63,7 +69,7 @@ def names(folder: Path) -> list[str]:
 def test_every_record_comes_back_in_order_and_unchanged(tmp_path: Path, count: int, close: bool) -> None:
     records = write(tmp_path, count, segment_size=4, close=close)
     assert list(read_journal(tmp_path)) == records
-    assert JournalFollower(tmp_path).read_new() == records
+    assert new_records(JournalFollower(tmp_path)) == records
     assert finished_samples([tmp_path]) == {(each.item_id, each.repeat) for each in records}
 
 
@@ -89,7 +95,7 @@ def test_a_later_writer_leaves_earlier_segments_alone(tmp_path: Path) -> None:
     first = write(tmp_path, 3, segment_size=4, close=False)
     second = write(tmp_path, 5, segment_size=4, close=False)
     assert list(read_journal(tmp_path)) == first + second
-    assert JournalFollower(tmp_path).read_new() == first + second
+    assert new_records(JournalFollower(tmp_path)) == first + second
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,7 +110,7 @@ def test_a_cut_at_any_byte_loses_the_torn_record_alone(data: st.DataObject, coun
         path.write_bytes(content[:cut])
         whole = content[:cut].count(b"\n")
         assert list(read_journal(folder)) == records[:whole]
-        assert JournalFollower(folder).read_new() == records[:whole]
+        assert new_records(JournalFollower(folder)) == records[:whole]
 
 
 @settings(max_examples=40, deadline=None)
@@ -119,23 +125,23 @@ def test_a_follower_sees_each_record_once_whenever_it_looks(text: str, reads: li
             written.append(record(number, text))
             writer.append(written[-1])
             if look:
-                seen += follower.read_new()
+                seen += new_records(follower)
                 assert seen == written
         writer.close()
-        assert seen + follower.read_new() == written
-        assert follower.read_new() == []
+        assert seen + new_records(follower) == written
+        assert new_records(follower) == []
 
 
 def test_a_follower_waits_for_the_end_of_a_torn_line(tmp_path: Path) -> None:
     follower = JournalFollower(tmp_path)
-    assert follower.read_new() == []
+    assert new_records(follower) == []
     write(tmp_path, 2, segment_size=100, close=False)
     path = tmp_path / "segments" / "00000.jsonl"
     content = path.read_bytes()
     path.write_bytes(content[:-20])
-    assert follower.read_new() == [record(0)]
+    assert new_records(follower) == [record(0)]
     path.write_bytes(content)
-    assert follower.read_new() == [record(1)]
+    assert new_records(follower) == [record(1)]
 
 
 def test_a_segment_in_both_forms_counts_once(tmp_path: Path) -> None:
@@ -144,10 +150,10 @@ def test_a_segment_in_both_forms_counts_once(tmp_path: Path) -> None:
     pq.write_table(next(read_tables([tmp_path])), tmp_path / "segments" / "00000.parquet")
     assert list(read_journal(tmp_path)) == records
     assert lines, "the lines were there too, as after a death between rename and removal"
-    assert JournalFollower(tmp_path).read_new() == records
+    assert new_records(JournalFollower(tmp_path)) == records
 
 
-@pytest.mark.parametrize("damage", [b"\x00" * 40, b'{"item_id": 3}', b"", b"[]"])
+@pytest.mark.parametrize("damage", [b'{"item_id": 3}', b"", b"[]"])
 def test_a_damaged_line_in_the_middle_is_an_error_that_names_file_and_line(tmp_path: Path, damage: bytes) -> None:
     write(tmp_path, 3, segment_size=100, close=False)
     path = tmp_path / "segments" / "00000.jsonl"
@@ -156,9 +162,19 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_file_and_line(tmp_p
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(StoreError, match=r"00000\.jsonl line 2"):
         list(read_journal(tmp_path))
-    if b"\0" not in damage:
-        with pytest.raises(StoreError, match=r"00000\.jsonl line 2"):
-            JournalFollower(tmp_path).read_new()
+    with pytest.raises(StoreError, match=r"00000\.jsonl line 2"):
+        new_records(JournalFollower(tmp_path))
+
+
+@pytest.mark.parametrize("kept", [0, 20])
+def test_what_a_power_cut_left_as_zeros_ends_the_journal_there(tmp_path: Path, kept: int) -> None:
+    records = write(tmp_path, 3, segment_size=100, close=False)
+    path = tmp_path / "segments" / "00000.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for rest in (b"", b"\n", lines[2]):
+        path.write_bytes(lines[0] + lines[1][:kept] + b"\0" * (len(lines[1]) - kept) + rest)
+        assert list(read_journal(tmp_path)) == new_records(JournalFollower(tmp_path)) == records[:1]
+        assert finished_samples([tmp_path]) == {(records[0].item_id, records[0].repeat)}
 
 
 def test_a_follower_waits_for_what_still_reads_as_zeros(tmp_path: Path) -> None:
@@ -168,10 +184,10 @@ def test_a_follower_waits_for_what_still_reads_as_zeros(tmp_path: Path) -> None:
     lines = whole.splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\0" * len(lines[1]) + lines[2])
     follower = JournalFollower(tmp_path)
-    assert follower.read_new() == records[:1]
-    assert follower.read_new() == []
+    assert new_records(follower) == records[:1]
+    assert new_records(follower) == []
     path.write_bytes(whole)
-    assert follower.read_new() == records[1:]
+    assert new_records(follower) == records[1:]
 
 
 def test_a_truncated_parquet_segment_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -224,6 +240,23 @@ def test_a_full_disk_is_a_clear_error_that_loses_and_damages_nothing(tmp_path: P
     assert int(number) > 3
     # the failed append and the same one again after space was freed: nothing torn in between
     assert list(read_journal(tmp_path)) == [record(each) for each in range(int(number) + 1)]
+
+
+def test_the_disks_first_answer_is_told_where_it_takes_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = JournalWriter(tmp_path)
+
+    def refuse(number: int, words: str) -> Callable[..., int]:
+        def fail(*_arguments: object) -> int:
+            raise OSError(number, words)
+
+        return fail
+
+    monkeypatch.setattr("os.write", refuse(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr("os.ftruncate", refuse(errno.EROFS, "Read-only file system"))
+    with pytest.raises(StoreError, match=r"No space left on device.*free space"):
+        writer.append(record(1))
 
 
 def test_appending_to_a_closed_journal_is_an_error(tmp_path: Path) -> None:

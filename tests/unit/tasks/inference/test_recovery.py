@@ -59,15 +59,31 @@ def test_without_leave_to_shrink_want_of_memory_is_an_error() -> None:
     assert (launch.batch_size, launch.shrank) == (16, False)
 
 
-@pytest.mark.parametrize("in_flight", [(), keys(1, 2)])
+@pytest.mark.parametrize("in_flight", [(), keys(1), keys(1, 2)])
 def test_sigkill_may_be_the_kernels_for_want_of_memory(in_flight: tuple[SampleKey, ...]) -> None:
     launch = recovery().after(end(SIGKILL, in_flight=in_flight))
     assert (launch.batch_size, launch.shrank) == (8, True)
     assert launch.reason == "killed by SIGKILL without a result; see LOG:"
 
 
-def test_sigkill_of_one_sequence_is_no_want_of_memory() -> None:
-    assert recovery().after(end(SIGKILL, in_flight=keys(1))).batch_size == 16
+def test_no_item_is_blamed_for_sigkill_while_the_batch_can_shrink() -> None:
+    replica = recovery()
+    for size in (8, 4, 2, 1):
+        launch = replica.after(end(SIGKILL, in_flight=keys(1)))
+        assert (launch.batch_size, launch.alone, launch.set_aside) == (size, keys(1), ())
+    assert replica.after(end(SIGKILL, in_flight=keys(1))).set_aside == ()
+    (item,) = replica.after(end(SIGKILL, in_flight=keys(1))).set_aside
+    assert item.reason.endswith("workers ended: killed by SIGKILL without a result; see LOG:")
+
+
+def test_a_replica_is_not_started_without_end_however_much_headway_it_makes() -> None:
+    replica = recovery()
+    for _ in range(49):
+        replica.after(end(NODE_FAIL, num_finished=1))
+        replica.again("nobody was left to take its work")
+    replica.after(end(NODE_FAIL, num_finished=1))
+    with pytest.raises(WorkerError, match=r"NODE_FAIL\n.*start 100 of this replica; the same command goes on"):
+        replica.after(end(NODE_FAIL, num_finished=1))
 
 
 @pytest.mark.parametrize("error", [SIGSEGV, HANG, NODE_FAIL])

@@ -9,6 +9,7 @@ import pytest
 
 from infra.batch_sizes import BatchSizeMemory, RunKind
 from infra.launchers.base import Placement
+from infra.launchers.local import LocalLauncher
 from infra.provenance import collect_provenance
 from schemas.config import EvaluationConfig
 from schemas.errors import StoreError
@@ -24,7 +25,10 @@ from tasks.inference.session import RunSession
 from tests.unit.tasks.inference.test_journal import record
 from tests.unit.tasks.inference.test_planning import plan_of
 
-KIND = RunKind(architecture="", num_parameters=None, engine="vllm", device="cpu", gpus_per_replica=0, token_budget=1024)
+KIND = RunKind(
+    architecture="", num_parameters=None, engine="vllm", device="cpu", gpus_per_replica=0, memory=None,
+    memory_ratio=None, dtype="auto", token_budget=1024,
+)  # fmt: skip
 PROVENANCE = collect_provenance()
 
 
@@ -107,6 +111,19 @@ def test_jobs_that_cannot_be_submitted_are_submitted_once(tmp_path: Path) -> Non
             with pytest.raises(MemoryError):
                 session.job_of(replica, submit)
     assert submissions == [1]
+
+
+def test_workers_that_end_with_the_session_are_not_started_again(tmp_path: Path) -> None:
+    class Closing(LocalLauncher):
+        was_stopping = False
+
+        def close(self) -> None:
+            self.was_stopping = session.stopping.is_set()
+
+    with start(tmp_path) as session:
+        session.launcher = launcher = Closing()
+        assert not session.stopping.is_set()
+    assert launcher.was_stopping
 
 
 def test_a_folder_that_another_controller_has_made_is_left_to_it(tmp_path: Path) -> None:

@@ -1,103 +1,31 @@
-"""How a worker ended is told by what it left: a result, an exit code, a signal, or nothing in time."""
+"""A worker is watched: in the queue, while it starts, while it generates, until it is over or not heard in time."""
 
-import os
-import signal
-import sys
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-from infra.launchers.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
-from infra.launchers.local import LocalLauncher
+from infra.launchers.base import EndCause, JobState, JobStatus, Placement
 from schemas.errors import (
-    EngineError,
-    EngineOutOfMemoryError,
-    MilepostError,
     SetupError,
     TransientError,
     WorkerError,
     WorkerLostError,
 )
-from schemas.inference import EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
+from schemas.inference import Heartbeat
 from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.progress import ProgressMeter
 from tasks.inference.supervision import ReplicaLaunch, log_tail, run_replica
-from tasks.inference.worker_files import EXIT_CODES, read_spec, write_heartbeat, write_result
-
-
-def worker_spec(folder: Path) -> WorkerSpec:
-    folder.mkdir(exist_ok=True)
-    return WorkerSpec(
-        run_id="run",
-        replica=3,
-        attempt=2,
-        engine=EngineSpec(
-            engine="vllm", model_path=folder, dtype="auto", max_model_len=64, batch_size=48, memory_ratio=0.6, seed=0
-        ),
-        sampling=SamplingSpec(temperature=0.0, top_p=1.0, top_k=-1, max_new_tokens=321, eos_token_ids=(2,)),
-        seed=0,
-        prompts_path=folder / "prompts.parquet",
-        work_path=folder / "work.parquet",
-        output_dir=folder,
-    )
-
-
-class Bench:
-    """Runs a replica whose interpreter is a script: it gets the worker's arguments and does what the test says."""
-
-    def __init__(self, folder: Path) -> None:
-        self.spec = worker_spec(folder / "it's a $(folder)")
-        self.log_path = folder / "logs" / "replica.log"
-        self._program = folder / "python"
-        self.launcher = LocalLauncher(grace_s=1.0)
-        self.progress: list[ReplicaProgress] = []
-        self.stopping: threading.Event | None = None
-
-    def run(
-        self,
-        code: str,
-        *,
-        setup_timeout_s: float = 60.0,
-        hang_timeout_s: float | None = None,
-        log_path: Path | None = None,
-    ) -> WorkerResult:
-        prelude = "import json, os, pathlib, sys, time\nfolder = pathlib.Path(sys.argv[-2]).parent\n"
-        self._program.write_text(f"#!{sys.executable}\n{prelude}{code}\n")
-        self._program.chmod(0o755)
-        launch = ReplicaLaunch(
-            engine_python=self._program,
-            placement=Placement(num_gpus=0, num_cpus=1),
-            log_path=log_path or self.log_path,
-            setup_timeout_s=setup_timeout_s,
-            hang_timeout_s=hang_timeout_s,
-            poll_interval_s=0.05,
-            stopping=self.stopping,
-        )
-        return run_replica(self.spec, self.launcher, launch, on_progress=self.tell)
-
-    def tell(self, progress: ReplicaProgress) -> None:
-        self.progress.append(progress)
+from tasks.inference.worker_files import read_spec, write_heartbeat
+from tests.unit.tasks.inference.replica_bench import Bench, ScriptedLauncher, beat, killed, leave, queued, supervise
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
-
-
-def leave(outcome: WorkerOutcome, message: str = "") -> str:
-    result = WorkerResult(outcome=outcome, message=message, num_done=5)
-    return f"(folder / 'result.json').write_text({result.model_dump_json()!r}); os._exit({EXIT_CODES[outcome]})"
-
-
-def beat(phase: WorkerPhase, num_done: int, now: float) -> str:
-    heartbeat = Heartbeat(phase=phase, pid=1, time=now, num_done=num_done, num_work=9, batch_size=48)
-    write = f"(folder / 'new').write_text({heartbeat.model_dump_json()!r})"
-    return f"{write}; (folder / 'new').replace(folder / 'heartbeat.json')"
 
 
 def test_a_completed_worker_gives_its_result(bench: Bench) -> None:
@@ -111,59 +39,6 @@ def test_the_worker_is_asked_for_with_a_spec_that_reads_back(bench: Bench) -> No
     assert '"-P", "-m", "tasks.inference.worker"' in argv
     assert '"--stop-on-stdin-eof"' in argv
     assert read_spec(bench.spec.output_dir / "spec.json") == bench.spec
-
-
-def test_want_of_memory_names_what_to_lower_and_what_the_engine_said(bench: Bench) -> None:
-    with pytest.raises(EngineOutOfMemoryError) as caught:
-        bench.run(leave(WorkerOutcome.OUT_OF_MEMORY, "the engine's words"))
-    for part in ("replica 3", "batch size 48", "321", "0.6", "lower", "the engine's words", str(bench.log_path)):
-        assert part in str(caught.value)
-
-
-def test_an_exit_code_alone_tells_of_want_of_memory(bench: Bench) -> None:
-    with pytest.raises(EngineOutOfMemoryError):
-        bench.run(f"os._exit({EXIT_CODES[WorkerOutcome.OUT_OF_MEMORY]})")
-
-
-def test_a_failed_worker_is_an_engine_error_with_message_and_log(bench: Bench) -> None:
-    with pytest.raises(EngineError, match="a bug") as caught:
-        bench.run(leave(WorkerOutcome.FAILED, "a bug"))
-    assert str(bench.log_path) in str(caught.value)
-
-
-@pytest.mark.parametrize("words", ["WorkerProc initialization failed", "Engine core initialization failed"])
-def test_an_engine_whose_process_ran_out_of_memory_ran_out_of_memory(bench: Bench, words: str) -> None:
-    failure = leave(WorkerOutcome.FAILED, f"vllm failed with Exception: {words}. See stack trace for root cause.")
-    with pytest.raises(EngineOutOfMemoryError, match="batch size 48"):
-        bench.run(f"print('torch.OutOfMemoryError: CUDA out of memory.', 'x' * 100_000, flush=True)\n{failure}")
-    with pytest.raises(EngineError):
-        bench.run(failure, log_path=bench.log_path.with_name("another.log"))
-
-
-def test_a_failure_of_another_kind_is_no_want_of_memory_whatever_the_log_holds(bench: Bench) -> None:
-    with pytest.raises(EngineError):
-        bench.run(f"print('CUDA out of memory', flush=True)\n{leave(WorkerOutcome.FAILED, 'a bug')}")
-
-
-def test_a_worker_that_others_told_to_stop_is_no_lost_one(bench: Bench) -> None:
-    with pytest.raises(TransientError, match="cancelled"):
-        bench.run(leave(WorkerOutcome.CANCELLED, "received SIGTERM"))
-
-
-def test_a_killed_worker_is_told_with_signal_and_last_words(bench: Bench) -> None:
-    with pytest.raises(WorkerError, match=r"SIGKILL.*memory") as caught:
-        bench.run("print('last words', flush=True); os.kill(os.getpid(), 9)")
-    assert "last words" in str(caught.value)
-
-
-def test_an_exit_without_result_is_told_with_its_code_and_log(bench: Bench) -> None:
-    with pytest.raises(WorkerError, match=r"exit code 1.*\n(.*\n)*.*NameError"):
-        bench.run("undefined_name")
-
-
-def test_a_result_wins_over_a_bad_end(bench: Bench) -> None:
-    code = leave(WorkerOutcome.COMPLETED).replace("os._exit(0)", "os.kill(os.getpid(), 11)")
-    assert bench.run(code).outcome is WorkerOutcome.COMPLETED
 
 
 def test_a_worker_that_is_not_ready_in_time_is_ended(bench: Bench) -> None:
@@ -251,96 +126,6 @@ def test_the_pace_counts_from_the_start_of_generation() -> None:
     assert meter.read(start).samples_per_s is None
     told = meter.read(later)
     assert (told.samples_per_s, told.tokens_per_s, told.left_s) == (4.0, 80.0, 15.0)
-
-
-def test_exit_codes_are_distinct_and_clear_of_those_with_a_meaning() -> None:
-    codes = list(EXIT_CODES.values())
-    assert len(set(codes)) == len(codes)
-    assert not {1, 2, 126, 127, *(128 + number for number in signal.valid_signals())} & set(codes)
-    assert EXIT_CODES[WorkerOutcome.COMPLETED] == os.EX_OK
-
-
-class ScriptedLauncher:
-    """A scheduler that tells one status after the other, the last one for ever."""
-
-    ends_with_controller = False
-
-    def __init__(self, *statuses: JobStatus) -> None:
-        self._statuses = list(statuses)
-        self.submitted: list[LaunchSpec] = []
-        self.is_cancelled = False
-
-    def submit(self, specs: Sequence[LaunchSpec]) -> list[str]:
-        self.submitted += specs
-        return ["1_0"]
-
-    def poll(self, job_id: str) -> JobStatus:
-        return self._statuses[0]
-
-    def wait(self, job_id: str, *, timeout_s: float) -> JobStatus:
-        time.sleep(timeout_s)
-        return self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
-
-    def cancel(self, job_id: str) -> JobStatus:
-        self.is_cancelled = True
-        return self._statuses[0]
-
-    def end_earlier_jobs(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        return
-
-
-def queued(reason: str) -> JobStatus:
-    return JobStatus(state=JobState.PENDING, detail=reason)
-
-
-def killed(cause: EndCause, detail: str) -> JobStatus:
-    return JobStatus(state=JobState.KILLED, cause=cause, detail=detail)
-
-
-def supervise(
-    bench: Bench,
-    launcher: ScriptedLauncher,
-    *,
-    setup_timeout_s: float = 60.0,
-    max_queue_s: float | None = None,
-    hang_timeout_s: float | None = None,
-) -> WorkerResult:
-    launch = ReplicaLaunch(
-        engine_python=Path("/engine/python"),
-        placement=Placement(num_gpus=1, num_cpus=1),
-        log_path=bench.log_path,
-        setup_timeout_s=setup_timeout_s,
-        max_queue_s=max_queue_s,
-        hang_timeout_s=hang_timeout_s,
-        poll_interval_s=0.01,
-    )
-    return run_replica(bench.spec, launcher, launch, on_progress=bench.tell)
-
-
-@pytest.mark.parametrize(
-    ("cause", "detail", "error", "words"),
-    [
-        (EndCause.OUT_OF_MEMORY, "OUT_OF_MEMORY", EngineOutOfMemoryError, "scheduler.slurm.memory"),
-        (EndCause.TIME_LIMIT, "TIMEOUT (TimeLimit)", TransientError, "TimeLimit.*scheduler.slurm.time"),
-        (EndCause.INFRASTRUCTURE, "NODE_FAIL", TransientError, "NODE_FAIL.*same command"),
-        (EndCause.USER, "CANCELLED", WorkerError, "cancelled.*same command"),
-        (EndCause.REFUSED, "QOSNotAllowed", SetupError, "never be started.*QOSNotAllowed"),
-    ],
-)
-def test_what_a_scheduler_did_to_a_job_decides_what_its_end_means(
-    bench: Bench, cause: EndCause, detail: str, error: type[MilepostError], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        supervise(bench, ScriptedLauncher(killed(cause, detail)))
-
-
-def test_a_scheduler_that_killed_for_memory_knows_better_than_the_worker(bench: Bench) -> None:
-    write_result(bench.spec.output_dir, WorkerResult(outcome=WorkerOutcome.FAILED, message="a child died", num_done=0))
-    with pytest.raises(EngineOutOfMemoryError):
-        supervise(bench, ScriptedLauncher(killed(EndCause.OUT_OF_MEMORY, "OUT_OF_MEMORY")))
 
 
 def test_a_worker_that_is_heard_is_not_in_the_queue_however_old_the_look_at_it(bench: Bench) -> None:

@@ -52,3 +52,25 @@ def test_a_worker_gives_up_once_its_folder_is_out_of_reach_for_long(tmp_path: Pa
     beats.stop()
     assert all(f"{folder} could not be written for 1.5 s" in reason for reason in reasons)
     assert (read_heartbeat(folder) is not None) is comes_back
+
+
+def test_want_of_memory_silences_no_heartbeat_for_good(tmp_path: Path) -> None:
+    reasons, heard, shortage = list[str](), threading.Event(), threading.Event()
+
+    def sync() -> None:
+        if shortage.is_set():
+            raise MemoryError
+
+    def give_up(reason: str) -> None:
+        reasons.append(reason)
+        heard.set()
+
+    shortage.set()
+    beats = HeartbeatThread(tmp_path, WorkerProgress(), interval_s=0.05, sync=sync, give_up=give_up, patience_s=0.5)
+    beats.start()
+    assert heard.wait(30)
+    assert reasons[0].endswith("could not be written for 0.5 s: MemoryError")
+    shortage.clear()
+    while read_heartbeat(tmp_path) is None:
+        time.sleep(0.02)
+    beats.stop()

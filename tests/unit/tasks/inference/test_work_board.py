@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,42 @@ def test_what_may_kill_its_worker_stays_with_it(tmp_path: Path) -> None:
     bench.hear(1, 0)
     bench.hear(0, 1)
     assert bench.cut_at(1) == 4
+
+
+def test_while_nothing_changes_no_idle_replica_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, serve = list[int](), WorkBoard._serve
+
+    def count(board: WorkBoard, replica: int, share: Any) -> None:
+        served.append(replica)
+        serve(board, replica, share)
+
+    monkeypatch.setattr(WorkBoard, "_serve", count)
+    bench = Bench(tmp_path, 1, 1, 10)
+    bench.hear(2, 2)
+    for _ in range(5):
+        for replica in (0, 1):
+            bench.hear(replica, 1, WorkerPhase.IDLE)
+        bench.hear(2, 3)
+    assert served == [0, 1], "the first has something cut for it, for the second there is nothing"
+    bench.hear(2, 4, num_work=6, cut_number=1)
+    bench.hear(1, 1, WorkerPhase.IDLE)
+    assert bench.cut_at(2) == 5
+    assert served == [0, 1, 1]
+
+
+def test_a_queued_replica_keeps_its_place_once_nobody_needs_its_work(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, 1, 4, 1)
+    bench.board.note_queued(2)
+    bench.hear(0, 1, WorkerPhase.IDLE)
+    bench.hear(1, 0)
+    bench.hear(0, 1, WorkerPhase.IDLE)
+    bench.hear(1, 1, num_work=2, cut_number=1)
+    assert bench.given(0) == bench.work[1][2:]
+    assert not bench.board.note_queued(2)
+    bench.hear(0, 3, WorkerPhase.IDLE)
+    assert bench.board.note_queued(2)
 
 
 def test_a_queued_replica_gives_up_all_of_its_work_one_at_a_time(tmp_path: Path) -> None:

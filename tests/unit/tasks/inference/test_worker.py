@@ -17,7 +17,7 @@ from schemas.errors import WorkerError
 from schemas.inference import EngineImport, EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
 from schemas.states import WorkerOutcome, WorkerPhase
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA
-from tasks.inference.worker import PromptTable
+from tasks.inference.worker import PromptTable, Worker
 from tasks.inference.worker_files import EXIT_CODES, WAIT, read_heartbeat, read_result, read_spec, write_spec
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -105,6 +105,19 @@ def test_a_worker_that_cannot_open_its_engine_leaves_a_result_and_the_exit_code(
     heartbeat = read_heartbeat(spec.output_dir)
     assert heartbeat is not None
     assert (heartbeat.phase, heartbeat.num_work, heartbeat.pid) == (WorkerPhase.FINISHED, 4, worker.pid)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), pa.ArrowMemoryError("malloc of size 64 failed")])
+def test_want_of_memory_beside_the_engine_is_want_of_memory(
+    spec: WorkerSpec, error: MemoryError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> PromptTable:
+        raise error
+
+    monkeypatch.setattr("tasks.inference.worker.PromptTable", fail)
+    result = Worker(spec, time.monotonic()).run()
+    assert result.outcome is WorkerOutcome.OUT_OF_MEMORY
+    assert result.message == f"{type(error).__name__}: {error}"
 
 
 def test_a_worker_without_a_readable_spec_says_so(tmp_path: Path) -> None:
@@ -201,10 +214,10 @@ def test_an_orphan_ends_even_when_its_input_stays_open(spec: WorkerSpec) -> None
     assert "another parent" in result.message
 
 
-def test_a_heartbeat_reads_back_and_its_absence_is_none(tmp_path: Path) -> None:
+def test_a_heartbeat_reads_back_and_its_absence_or_ruin_is_none(tmp_path: Path) -> None:
     assert read_heartbeat(tmp_path) is None
     (tmp_path / "heartbeat.json").write_text(Heartbeat(phase=WorkerPhase.LOADING, pid=1, time=2.0).model_dump_json())
     assert read_heartbeat(tmp_path) == Heartbeat(phase=WorkerPhase.LOADING, pid=1, time=2.0)
-    (tmp_path / "heartbeat.json").write_text("{}")
-    with pytest.raises(WorkerError, match=r"heartbeat\.json"):
-        read_heartbeat(tmp_path)
+    for text in ("", "{}", "\0" * 80):  # as a node leaves it that loses its power
+        (tmp_path / "heartbeat.json").write_text(text)
+        assert read_heartbeat(tmp_path) is None

@@ -135,6 +135,8 @@ def test_a_started_log_that_a_death_cut_is_read_up_to_there(tmp_path: Path) -> N
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
         assert read_started(tmp_path) == [hostile][: whole[:cut].count(b"\n")]
+    path.write_bytes(whole + b"\0" * 40 + b'", 1]\n')  # the machine lost its power
+    assert read_started(tmp_path) == [hostile, SampleKey("b", 0)]
     path.write_bytes(whole + b'["c"]\n')
     with pytest.raises(WorkerError, match=r"started\.jsonl holds no samples"):
         read_started(tmp_path)
