@@ -28,7 +28,7 @@ def compose(event: Event, config: EvaluationConfig, *, run_page: str) -> Message
         "dataset": dataset,
         "since": event.since,
         "experiment": f"{config.experiment_name}/{config.trial_name}",
-        "report": event.link,
+        "see": event.link,
         "run": run_page,
     }
     told = [

@@ -166,7 +166,7 @@ def test_each_kind_arrives_once_with_what_it_says(served: Served, sink: Sink, tm
         "dataset: gsm8k",
         "since: step 300",
         "experiment: served/trial0",
-        "report: /out/runs/r7/report.html",
+        "see: /out/runs/r7/report.html",
     ):
         assert words in regression["message"].splitlines()
     (told,) = (json.loads(body) for body in sink.bodies(hook, "gsm8k: num_prompt_tokens"))
