@@ -248,6 +248,24 @@ def test_a_deploy_without_options_keeps_who_is_told_also_of_a_checkpoint_that_is
     served.deploy(CONFIG)
 
 
+def test_a_failure_is_told_again_after_an_evaluation_that_completed(served: Served, sink: Sink, tmp_path: Path) -> None:
+    config = alerting(tmp_path, webhook={"secret": "env:HOOK"}, on=["failed"])
+    served.deploy(config, {"HOOK": f"http://{sink.place}/hook"})
+    checkpoint = tmp_path / "checkpoint"
+
+    def end_of_run() -> str:
+        return served.finish(served.start("evaluate", checkpoint_path=str(checkpoint)))
+
+    assert [end_of_run(), end_of_run()] == ["FAILED", "FAILED"]
+    checkpoint.symlink_to(CONFIG["actor"]["path"])
+    assert end_of_run() == "COMPLETED"
+    assert len(sink.bodies("/hook")) == 1
+    checkpoint.unlink()
+    assert end_of_run() == "FAILED"
+    wait_for(lambda: len(sink.bodies("/hook")) == 2, "second alert", timeout_s=ARRIVAL_S)
+    served.deploy(CONFIG)
+
+
 def test_no_address_is_kept_outside_the_server(served: Served, sink: Sink, tmp_path: Path) -> None:
     config = alerting(tmp_path, webhook={"secret": "env:HOOK"})
     served.deploy(config, {"HOOK": f"http://{sink.place}/hook?token=s3cret-of-mine"})
