@@ -233,7 +233,7 @@ def serve(
         process = subprocess.Popen(
             [*MILEPOST, "server", "--port", str(port)],
             cwd=folder,
-            env=environment | variables,
+            env={**environment, **variables},
             stdout=log,
             stderr=log,
             start_new_session=True,
