@@ -17,6 +17,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Crashed
 
+from flows.run_name import name_run
 from infra.run_ownership import OWNER_SILENCE_S
 from schemas.errors import TransientError
 from tasks.alerts.task import PREFECT_FAILURES
@@ -75,6 +76,7 @@ class DeploymentLauncher:
                     deployment.id,
                     parameters={"config": order.config.model_dump(mode="json", exclude_defaults=True)},
                     idempotency_key=order.name,
+                    name=name_run(order.config),  # at once: a run that crashes before it starts is named by nobody else
                     job_variables=variables,
                 )
         except PREFECT_FAILURES as exc:

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-import httpx
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
@@ -38,6 +37,7 @@ from schemas.deployment import (
     ScheduleSpec,
 )
 from schemas.errors import ConfigError, SetupError
+from tasks.alerts.task import PREFECT_FAILURES
 from tasks.watching.root import find_root
 from tasks.watching.settling import make_evaluation
 
@@ -46,6 +46,8 @@ PREFECT_FILE: Final = Path(__file__).resolve().parents[1] / "prefect.yaml"
 
 _EVALUATE: Final = "flows.evaluate.evaluate"
 """The flow that has workers to start."""
+_PROCESS: Final = "process"
+"""Type of the pools whose runs are processes of the worker's machine, and see the files of this one."""
 _UNLIMITED_QUEUE: Final = "default"
 """Every pool has it; what runs there waits for evaluations instead of being one."""
 _COMPARED: Final = (
@@ -67,9 +69,9 @@ class Pool(NamedTuple):
     name: str
     """Its name."""
     type: str
-    """Its type, where it is to be made."""
-    at_once: int | None
-    """Evaluations that it runs at once. None: as many as before, at first one."""
+    """Its type, such as process."""
+    is_new: bool
+    """Whether it is to be made."""
 
 
 class Wanted(NamedTuple):
@@ -82,6 +84,12 @@ class Wanted(NamedTuple):
     once switched on."""
     gpus: int | None = None
     """GPUs that all evaluations of the server take together. 0: no limit. None: what was said before."""
+    pool: str | None = None
+    """Name of the work pool. None: the one that the deployments have, at first the file's."""
+    pool_type: str | None = None
+    """Its type. None: the one that it has, of a new one that of processes."""
+    at_once: int | None = None
+    """Evaluations that it runs at once. None: as many as before, at first one."""
 
 
 def read_deployments(path: Path = PREFECT_FILE) -> tuple[DeploymentSpec, ...]:
@@ -104,7 +112,7 @@ def read_deployments(path: Path = PREFECT_FILE) -> tuple[DeploymentSpec, ...]:
     return tuple(_with_environment(spec) for spec in specs)
 
 
-def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted, pool: Pool) -> DeployReport:
+def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
     """Make the server at PREFECT_API_URL hold the pool, the deployments, their triggers and the alerts of the config.
 
     Raises:
@@ -113,17 +121,19 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted, pool: Pool) -> Deplo
         SetupError: the server refuses, or the pool is of another type.
     """
     flows = {spec.name: _load_flow(spec) for spec in specs}
-    if wanted.root is not None:
-        evaluations = [make_evaluation(wanted.config)] if wanted.config else []
-        wanted = wanted._replace(root=find_root(wanted.root, evaluations, is_patient=True))
     alerts = wanted.config.alerts if wanted.config else None
-    blocks = read_targets(alerts)
     with _refusals_translated(), get_client(sync_client=True) as client:
         held = {spec.name: _read_deployment(client, f"{flows[spec.name].name}/{spec.name}") for spec in specs}
+        pool = _find_pool(client, wanted, [found.work_pool_name for found in held.values() if found], specs)
+        if wanted.root is not None and pool.type == _PROCESS:  # other pools have folders of their own
+            evaluations = [make_evaluation(wanted.config)] if wanted.config else []
+            wanted = wanted._replace(root=find_root(wanted.root, evaluations, is_patient=True))
+        blocks = read_targets(alerts)
         specs = tuple(complete_spec(spec, wanted, pool, held[spec.name]) for spec in specs)
         for spec in specs:
             _check_parameters(flows[spec.name], spec)
-        done = _ensure_pool(client, pool, {spec.work_pool.work_queue_name for spec in specs} - {_UNLIMITED_QUEUE})
+        queues = {spec.work_pool.work_queue_name for spec in specs} - {_UNLIMITED_QUEUE}
+        done = _ensure_pool(client, pool, queues, wanted.at_once)
         if wanted.gpus is not None:
             done += ensure_budget(client, wanted.gpus)
         for spec in specs:
@@ -139,7 +149,7 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted, pool: Pool) -> Deplo
 def _refusals_translated() -> Generator[None]:
     try:
         yield
-    except httpx.HTTPError as exc:
+    except PREFECT_FAILURES as exc:
         raise SetupError(
             f"the Prefect server at PREFECT_API_URL refuses, or has gone away: {exc}; what was registered stays, and "
             "the same command goes on"
@@ -168,8 +178,10 @@ def complete_spec(
     A schedule that the server holds stays on or off, but that a root that is new switches it on.
     """
     variables = {name: value for name, value in spec.work_pool.job_variables.items() if name != "working_dir"}
-    if pool.type == "process":
-        variables["working_dir"] = str(Path.cwd())  # PWD is the shell's, which need not be where this process is
+    if pool.type == _PROCESS:
+        # where relative paths of the configuration start; PWD is the shell's, which need not be where this process is
+        folder = before.job_variables.get("working_dir") if before and wanted.config is None else None
+        variables["working_dir"] = folder or str(Path.cwd())
         # without one Prefect first starts a process that prepares the folder, and imports all of Prefect twice
         program = "flows.run_process" if spec.entrypoint == _EVALUATE else ENGINE
         variables["command"] = shlex.join([sys.executable, "-m", program])
@@ -201,22 +213,38 @@ def _check_parameters(flow: "Flow[..., Any]", spec: DeploymentSpec) -> None:
         ) from exc
 
 
-def _ensure_pool(client: SyncPrefectClient, pool: Pool, queues: set[str | None]) -> list[Registration]:
-    change: Change = "unchanged"
+def _find_pool(
+    client: SyncPrefectClient, wanted: Wanted, held: Sequence[str | None], specs: Sequence[DeploymentSpec]
+) -> Pool:
+    """Return the pool that is wanted, else the one that the deployments have, else the one that the file names.
+
+    Raises:
+        SetupError: it is of another type than the one that is wanted.
+    """
+    name = wanted.pool or next(filter(None, held), specs[0].work_pool.name)
     try:
-        found = client.read_work_pool(pool.name)
+        found = client.read_work_pool(name)
     except ObjectNotFound:
+        return Pool(name, wanted.pool_type or _PROCESS, is_new=True)
+    if wanted.pool_type not in (None, found.type):
+        raise SetupError(
+            f"the work pool {name!r} is of type {found.type!r}, not {wanted.pool_type!r}; leave --work-pool-type out, "
+            "or name another pool with --pool"
+        )
+    return Pool(name, found.type, is_new=False)
+
+
+def _ensure_pool(
+    client: SyncPrefectClient, pool: Pool, queues: set[str | None], at_once: int | None
+) -> list[Registration]:
+    change: Change = "unchanged"
+    if pool.is_new:
         with suppress(ObjectAlreadyExists):  # a worker of it that starts just now was quicker
             client.create_work_pool(_new_pool(pool))
             change = "created"
-        found = client.read_work_pool(pool.name)
-    if found.type != pool.type:
-        raise SetupError(
-            f"the work pool {pool.name!r} is of type {found.type!r}, not {pool.type!r}; add --work-pool-type "
-            f"{found.type}, or name another pool with --pool"
-        )
+    found = client.read_work_pool(pool.name)
     done = [Registration(kind="work pool", name=found.name, id=str(found.id), change=change)]
-    return done + [_ensure_queue(client, found, name, pool.at_once) for name in sorted(filter(None, queues))]
+    return done + [_ensure_queue(client, found, name, at_once) for name in sorted(filter(None, queues))]
 
 
 def _new_pool(pool: Pool) -> WorkPoolCreate:

@@ -6,8 +6,7 @@ Order and names only; each stage is a task of its own room.
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import TypeVar, cast
 
 from prefect import flow
 from prefect.futures import PrefectFuture, wait
@@ -15,6 +14,7 @@ from prefect.runtime import flow_run
 from prefect.utilities.annotations import quote
 
 from flows.gpu_budget import check_budget, gpus_held
+from flows.run_name import name_run
 from infra.checkpoints.pins import release_pin, verify_pin
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
@@ -44,17 +44,10 @@ from tasks.validation_set.task import load_validation_set_task
 
 T = TypeVar("T")
 
-_NAMED_FOLDERS: Final = 3
-"""Of a checkpoint's path: trainers keep weights up to two folders below the one that names the step."""
-
 
 def _name_run() -> str:
-    """Return what tells a run from others in a list: the end of its checkpoint's path, and its dataset."""
     parameters = flow_run.parameters
-    config = EvaluationConfig.model_validate(parameters["config"])
-    checkpoint = Path(parameters.get("checkpoint_path") or config.actor.path)
-    dataset = config.valid_dataset.name or config.valid_dataset.path.partition("?")[0]
-    return f"{'/'.join(checkpoint.parts[-_NAMED_FOLDERS:])} on {dataset}"
+    return name_run(EvaluationConfig.model_validate(parameters["config"]), parameters.get("checkpoint_path"))
 
 
 @flow(name="evaluate", flow_run_name=_name_run, description="Evaluate one checkpoint on one dataset")

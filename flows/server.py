@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -102,17 +102,20 @@ def _check_port(port: int) -> None:
 def _only_one(home: Path) -> Generator[None]:
     """Hold Prefect's folder while the block runs: two servers on one SQLite file lock each other out."""
     path = home / "milepost-server.one"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-    except BlockingIOError as exc:
-        raise SetupError(
-            f"another `milepost server` uses the database in {home}; use it, or set PREFECT_HOME to a folder of its own"
-        ) from exc
-    except PermissionError as exc:
-        raise SetupError(f"{path} cannot be written; set PREFECT_HOME to a folder that can") from exc
+    with ExitStack() as held:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(held.enter_context(path.open("a+b")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise SetupError(
+                f"another `milepost server` uses the database in {home}; use it, or set PREFECT_HOME to a folder of "
+                "its own"
+            ) from exc
+        except OSError as exc:
+            raise SetupError(
+                f"{path} cannot be written ({exc.strerror}); set PREFECT_HOME to a folder that can"
+            ) from exc
+        yield
 
 
 @contextmanager

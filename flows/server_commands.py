@@ -10,8 +10,6 @@ from flows.command_line import AsJson, errors_shown, set_prefect_defaults, show
 if TYPE_CHECKING:
     from schemas.deployment import DeployReport
 
-PoolName = Annotated[str, typer.Option("--pool", metavar="NAME", help="Work pool that runs the evaluations")]
-
 
 def deploy(  # noqa: PLR0913 - each is an option of the command
     config: Annotated[
@@ -20,10 +18,12 @@ def deploy(  # noqa: PLR0913 - each is an option of the command
             metavar="[CONFIG]", help="What the deployments evaluate, and who is alerted; as before without one"
         ),
     ] = None,
-    pool: PoolName = "milepost",
-    work_pool_type: Annotated[str, typer.Option(metavar="TYPE", help="Its type, such as process or kubernetes")] = (
-        "process"
-    ),
+    pool: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Work pool that runs the evaluations; at first milepost")
+    ] = None,
+    work_pool_type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Its type, such as kubernetes; of a new one, process")
+    ] = None,
     root: Annotated[
         Path | None, typer.Option(help="Folder of checkpoints that `reconcile` looks through every five minutes")
     ] = None,
@@ -43,15 +43,17 @@ def deploy(  # noqa: PLR0913 - each is an option of the command
         loaded = None if config is None else load_config(config)
         set_prefect_defaults()
         require_server()
-        from flows.deployments import Pool, Wanted, deploy, read_deployments
+        from flows.deployments import Wanted, deploy, read_deployments
 
-        report = deploy(read_deployments(), Wanted(loaded, root, gpus), Pool(pool, work_pool_type, at_once))
+        report = deploy(read_deployments(), Wanted(loaded, root, gpus, pool, work_pool_type, at_once))
         show(report, _print_report, as_json=as_json)
 
 
 def server(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on the loopback address")] = 4200,
-    pool: PoolName = "milepost",
+    pool: Annotated[
+        str, typer.Option(metavar="NAME", help="Work pool that the worker serves, as `milepost deploy --pool` names it")
+    ] = "milepost",
 ) -> None:
     """Run a Prefect server and a worker for one person until Ctrl-C; both end with it."""
     with errors_shown(as_json=False):

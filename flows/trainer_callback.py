@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from transformers.trainer_callback import TrainerCallback
 
 from flows.evaluator import EvaluatorSettings
-from infra.announcer import CheckpointAnnouncer
+from infra.announcer import CheckpointAnnouncer, absolute_folder
 from infra.frequency import Schedule
 
 if TYPE_CHECKING:
@@ -39,17 +39,17 @@ class MilepostCallback(TrainerCallback):
         self._schedule = None if config is None else Schedule(config, is_due_at_first=config.eval_before_train)
         self._posts_events = posts_events
         self._announcer: CheckpointAnnouncer | None = None
-        self._root = ""
         self._saved_step: int | None = None
 
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object
     ) -> None:
-        """Learn where checkpoints are saved."""
-        root = str(args.output_dir)
-        if self._announcer is None or root != self._root:  # each has a thread, and its say at the end of the process
-            self._root = root
+        """Learn where checkpoints are saved, and where a training that is resumed has come to."""
+        root = absolute_folder(str(args.output_dir))
+        if self._announcer is None or root != self._announcer.root:  # each has a thread, and its say at the end
             self._announcer = CheckpointAnnouncer(root, posts_events=self._posts_events)
+        if self._schedule is not None and state.global_step:
+            self._schedule.go_on_at(epochs=int(state.epoch or 0), steps=state.global_step)
 
     def on_step_end(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: object

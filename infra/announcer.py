@@ -5,7 +5,9 @@ the standard library is all that it needs.
 """
 
 import json
+import logging
 import time
+from contextlib import suppress
 from errno import ENOENT
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from infra.announcements import Announcement, write_announcement
 from infra.outbox import Outbox
-from infra.plain_text import to_plain_line
+from infra.plain_text import to_plain_line, to_title
 from infra.prefect_api import PrefectApi, find_api, post_event
 from infra.ranks import is_first_rank
 from schemas.errors import ConfigError
@@ -23,8 +25,10 @@ AREAL_FOLDER: Final = "epoch{epoch}epochstep{step}globalstep{global_step}"
 """How AReaL names a checkpoint's folder."""
 _WEIGHTS: Final = (".safetensors", ".bin")
 """How the names of files with weights end."""
-_MAX_TITLE: Final = 120
-"""Characters, as of the messages of other events."""
+_POSTED: Final = Path(".milepost", "posted")
+"""Below the root of the checkpoints: an empty file per event that the server has taken, under its id."""
+
+logger = logging.getLogger(__name__)
 
 
 class CheckpointAnnouncer:
@@ -50,12 +54,17 @@ class CheckpointAnnouncer:
         Raises:
             ConfigError: `folder` names anything else.
         """
-        self._root = Path(root).expanduser().absolute()
+        self.root: Final = absolute_folder(root)
+        """Folder that checkpoints are saved into."""
         self._folder = _checked_folder(folder)
         # One outbox per destination: a server that hangs does not hold up the files.
-        self._files = Outbox[Announcement]("announcement of a checkpoint", partial(_write, self._root))
+        self._files = Outbox[Announcement]("announcement of a checkpoint", partial(_write, self.root))
         api = find_api() if posts_events else None
-        self._events = None if api is None else Outbox[Announcement]("event about a checkpoint", partial(_post, api))
+        self._events = (
+            None if api is None else Outbox[Announcement]("event about a checkpoint", partial(_post, api, self.root))
+        )
+        if posts_events and api is None and is_first_rank():
+            logger.warning("milepost: posts_events: no Prefect server is told, as PREFECT_API_URL holds no http(s) URL")
 
     def announce(self, path: Path | str, *, global_step: int | None = None, epoch: int | None = None) -> None:
         """Say that a checkpoint is whole; on ranks other than the first, nothing.
@@ -67,7 +76,7 @@ class CheckpointAnnouncer:
         """
         if not is_first_rank():
             return
-        folder = str(Path(path).expanduser().absolute())
+        folder = str(absolute_folder(path))
         announcement = Announcement(path=folder, global_step=global_step, epoch=epoch, announced_at=time.time())
         self._files.put(announcement)
         if self._events is not None:
@@ -76,11 +85,16 @@ class CheckpointAnnouncer:
     def announce_step(self, epoch: int, step: int, global_step: int) -> None:
         """Say that the checkpoint of a step is whole: the one that `folder` names."""
         name = self._folder.format(epoch=epoch, step=step, global_step=global_step)
-        self.announce(self._root / name, global_step=global_step, epoch=epoch)
+        self.announce(self.root / name, global_step=global_step, epoch=epoch)
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until all that was announced has been delivered or dropped; return whether it was within `timeout_s`."""
         return self._files.drain(timeout_s) and (self._events is None or self._events.drain(timeout_s))
+
+
+def absolute_folder(path: Path | str) -> Path:
+    """Return where a folder is, whatever becomes of this process's own."""
+    return Path(path).expanduser().absolute()
 
 
 def _checked_folder(folder: str) -> str:
@@ -106,9 +120,13 @@ def _require_folder(announcement: Announcement) -> None:
         raise FileNotFoundError(ENOENT, reason, announcement.path)
 
 
-def _post(api: PrefectApi, announcement: Announcement) -> None:
-    """Emit the event of schemas.events.CheckpointLanded, whose module needs what a trainer may not have."""
+def _post(api: PrefectApi, root: Path, announcement: Announcement) -> None:
+    """Emit the event of schemas.events.CheckpointLanded, whose module needs what a trainer may not have; once."""
     _require_folder(announcement)
+    event_id = _event_id(announcement)
+    posted = root / _POSTED / str(event_id)
+    if posted.exists():  # the server itself remembers an id for half an hour
+        return
     step = "" if announcement.global_step is None else f" of step {announcement.global_step}"
     message = f"The trainer has saved the checkpoint{step}."
     name = to_plain_line(announcement.path)
@@ -120,11 +138,14 @@ def _post(api: PrefectApi, announcement: Announcement) -> None:
         "link": "",
         "weight_digest": None,
         "announced_by": "trainer",
-        "title": f"Milepost: Checkpoint landed: {name}"[:_MAX_TITLE],
+        "title": to_title("Checkpoint landed", announcement.path),
         "text": f"{message}\ncheckpoint: {name}",
     }
     resource = {"prefect.resource.id": f"milepost.checkpoint.{announcement.path}", "milepost.alert": "send"}
-    post_event(api, "milepost.checkpoint.landed", event_id=_event_id(announcement), resource=resource, payload=payload)
+    post_event(api, "milepost.checkpoint.landed", event_id=event_id, resource=resource, payload=payload)
+    with suppress(OSError):
+        posted.parent.mkdir(parents=True, exist_ok=True)
+        posted.touch()
 
 
 def _event_id(announcement: Announcement) -> UUID:

@@ -43,6 +43,10 @@ class _Trigger:
         self.position, self.last = position, min(self.last, position)
         return position - self.last
 
+    def go_on_at(self, position: float) -> None:
+        """Be at `position`, as if counted from 0."""
+        self.position, self.last = position, position - position % (self.frequency or 1)
+
     def is_due(self, passed: float) -> bool:
         """Whether `passed` units suffice; if so, the next interval starts here."""
         is_due = self.frequency is not None and passed >= self.frequency
@@ -102,6 +106,15 @@ class Schedule:
             # as in AReaL: epochs count from here, steps and seconds from the start
             self._epochs.last = self._epochs.position
         return at_first or by_epochs or by_steps or by_seconds
+
+    def go_on_at(self, *, epochs: int, steps: int) -> None:
+        """Count on from where training has come to, as if it had got there with these frequencies.
+
+        For a trainer that keeps no state of this schedule; seconds count from now.
+        """
+        for trigger, position in ((self._epochs, epochs), (self._steps, steps)):
+            trigger.go_on_at(position)
+        self._is_due_at_first = False
 
     def state_dict(self) -> ScheduleState:
         """Return what `load_state_dict` needs to go on counting in another process."""

@@ -4,6 +4,18 @@ from typing import Final
 
 _MAX_LINE: Final = 2_000
 """Characters; a name can be longer than a chat's message may be."""
+_MAX_TITLE: Final = 120
+"""Characters."""
+
+
+def to_title(event: str, checkpoint: str) -> str:
+    """Return the title of a message about a checkpoint; `event`: what it is called for people.
+
+    A long path is cut at its front: its end tells the checkpoints of a training apart.
+    """
+    subject, name = f"Milepost: {event}: ", to_plain_line(checkpoint)
+    excess = len(subject) + len(name) - _MAX_TITLE
+    return subject + (name if excess <= 0 else f"…{name[excess + 1 :]}")
 
 
 def to_plain_line(text: str) -> str:

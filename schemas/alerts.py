@@ -48,6 +48,8 @@ class AlertRecord(Model):
     """Whether no message was sent, as one about the same subject had been a short time before."""
     told: bool = True
     """Whether a Prefect server has taken it that goes on after the command; else it is told at the next occasion."""
+    ended: bool = False
+    """Whether its cause has ended since, as a failure's does when an evaluation completes: met again, it is news."""
 
 
 class AlertTarget(Section):

@@ -41,7 +41,7 @@ class Event(Model, ABC):
     since: str = ""
     """Since when it is so, for people, such as the step of the checkpoint compared with; empty when it is news."""
     link: str = ""
-    """Page that shows it, such as the run's report; empty where there is none."""
+    """Page or folder that shows it, such as the run's report; empty where there is none."""
 
     @property
     @abstractmethod

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from uuid import UUID, uuid5
 
 import pyarrow as pa
 from pydantic import ValidationError
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from infra.atomic import write_text_atomically
 from schemas.alerts import AlertRecord
 from schemas.errors import StoreError
-from schemas.events import Event
+from schemas.events import EvaluationFailed, Event
 from schemas.run import RunIdentity
 from schemas.tables import ALERTS
 
@@ -19,16 +20,18 @@ logger = logging.getLogger(__name__)
 
 
 def make_record(folder: Path, event: Event, *, training: str, silence: timedelta, now: datetime) -> AlertRecord | None:
-    """Return the record of an event that is to be told; None when its cause was told before.
+    """Return the record of an event that is to be told; None when its cause was told before, and has not ended since.
 
     It is silenced where another event of its kind, training and subject was told less than `silence` before `now`.
     """
-    before = _read_record(_path_of(folder, str(event.event_id)))
+    event_id = str(event.event_id)
+    while (before := _read_record(_path_of(folder, event_id))) is not None and before.ended:
+        event_id = _next_id(event_id)
     if before is not None and before.told:
         return None
     record = AlertRecord(
         event=event.event,
-        event_id=str(event.event_id),
+        event_id=event_id,
         resource=event.resource,
         subject=event.subject,
         training=training,
@@ -52,6 +55,14 @@ def enter_record(folder: Path, record: AlertRecord) -> None:
         logger.warning("%s cannot be written (%s): this alert may be told again", folder, exc)
 
 
+def end_failures(folder: Path, *, checkpoint: str, subject: str) -> None:
+    """Enter that whatever kept a checkpoint from being evaluated on a dataset is over."""
+    ended = (EvaluationFailed.event, checkpoint, subject)
+    for record in read_ledger(folder):
+        if (record.event, record.checkpoint, record.subject) == ended and not record.ended:
+            enter_record(folder, record.model_copy(update={"ended": True}))
+
+
 def read_ledger(folder: Path) -> list[AlertRecord]:
     """Return what was entered, the oldest first; what is no record is passed over."""
     records = filter(None, map(_read_record, folder.glob("*.json")))
@@ -71,6 +82,11 @@ def to_alert_table(records: Sequence[AlertRecord], identity: RunIdentity) -> pa.
 def alert_folder(fileroot: str) -> Path:
     """Return the folder of the ledger."""
     return Path(fileroot) / "alerts"
+
+
+def _next_id(event_id: str) -> str:
+    """Return the id of an event that is news again: the server drops one that it has had."""
+    return str(uuid5(UUID(event_id), "again"))
 
 
 def _path_of(folder: Path, event_id: str) -> Path:

@@ -1,12 +1,10 @@
 """What people are told of an event: what, how much, against what, since when, and where to look."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from infra.plain_text import to_plain_line
+from infra.plain_text import to_plain_line, to_title
 from schemas.config import EvaluationConfig
 from schemas.events import Event
-
-_MAX_TITLE: Final = 120
 
 
 class Message(NamedTuple):
@@ -30,17 +28,11 @@ def compose(event: Event, config: EvaluationConfig, *, run_page: str) -> Message
         "dataset": dataset,
         "since": event.since,
         "experiment": f"{config.experiment_name}/{config.trial_name}",
-        "report": event.link,
+        "see": event.link,
         "run": run_page,
     }
     told = [
         to_plain_line(event.message),
         *(f"{name}: {to_plain_line(value)}" for name, value in lines.items() if value),
     ]
-    return Message(_title(f"Milepost: {event.title}: ", to_plain_line(event.checkpoint)), "\n".join(told))
-
-
-def _title(subject: str, checkpoint: str) -> str:
-    """A long path is cut at its front: its end tells the checkpoints of a run apart."""
-    excess = len(subject) + len(checkpoint) - _MAX_TITLE
-    return subject + (checkpoint if excess <= 0 else f"…{checkpoint[excess + 1 :]}")
+    return Message(to_title(event.title, event.checkpoint), "\n".join(told))

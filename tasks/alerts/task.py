@@ -2,7 +2,9 @@
 
 import logging
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
@@ -12,14 +14,15 @@ from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 
+from infra.datasets.naming import dataset_name
 from infra.own_servers import is_own_server
-from infra.run_directory import RunDirectory
+from infra.run_directory import RunDirectory, runs_root
 from schemas.alerts import AlertRecord
 from schemas.config import EvaluationConfig
-from schemas.errors import MilepostError
+from schemas.errors import DatasetError, MilepostError
 from schemas.events import CheckpointLanded, EvaluationCompleted, EvaluationFailed, Event
 from schemas.summary import RunSummary
-from tasks.alerts.ledger import alert_folder, enter_record, make_record
+from tasks.alerts.ledger import alert_folder, end_failures, enter_record, make_record
 from tasks.alerts.message import compose
 
 PREFECT_FAILURES: Final = (httpx.HTTPError, PrefectException)
@@ -63,7 +66,7 @@ def _emit(event: Event, record: AlertRecord, config: EvaluationConfig) -> bool:
     run_id = flow_run.id
     flow_run_labels = {"prefect.resource.id": f"prefect.flow-run.{run_id}", "prefect.resource.role": "flow-run"}
     emitted = PrefectEvent(
-        id=event.event_id,
+        id=UUID(record.event_id),
         event=event.event,
         resource=Resource(
             {
@@ -85,7 +88,8 @@ def _emit(event: Event, record: AlertRecord, config: EvaluationConfig) -> bool:
 
 
 def announce_completion(summary: RunSummary, config: EvaluationConfig) -> None:
-    """Say that a run is published."""
+    """Say that a run is published; an evaluation of the same that fails from now on is news."""
+    end_failures(alert_folder(config.cluster.fileroot), checkpoint=summary.checkpoint, subject=summary.dataset)
     found = next((m for m in summary.metrics if m.metric == "accuracy" and m.subset == "all"), None)
     value, stderr = (found.value, found.stderr) if found else (None, None)
     shown = "undefined" if value is None else f"{value:.3f}" + ("" if stderr is None else f" ± {stderr:.3f}")
@@ -110,10 +114,19 @@ def announce_failure(error: Exception, config: EvaluationConfig, run_id: str, gl
     event = EvaluationFailed(
         checkpoint=config.actor.path,
         global_step=global_step,
-        dataset=config.valid_dataset.name or config.valid_dataset.path,
+        dataset=_dataset_of(config),
         # the words of others may hold an address with its token
         message=str(error) if isinstance(error, MilepostError) else f"it ended with {name}; the run's log says why",
+        link=str(runs_root(Path(config.cluster.fileroot)) / run_id) if run_id else "",
         run_id=run_id,
         error=name,
     )
     announce(event, config)
+
+
+def _dataset_of(config: EvaluationConfig) -> str:
+    """Return the name that the runs of an evaluation give its dataset."""
+    try:
+        return dataset_name(config.valid_dataset)
+    except DatasetError:
+        return config.valid_dataset.path

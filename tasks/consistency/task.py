@@ -24,6 +24,7 @@ def check(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:
             global_step=identity.global_step,
             dataset=identity.dataset,
             message=found.message,
+            link=str(session.run.path),
             run_id=session.run.run_id,
             replicas=tuple(sorted({suspect.replica for check in found.violations for suspect in check.suspects})),
             consequence=config.consistency.on_violation,

@@ -27,6 +27,7 @@ def check(config: EvaluationConfig, current: Rows, checkpoint: ResolvedCheckpoin
             global_step=checkpoint.report.global_step,
             dataset=found.dataset,
             message=describe_findings(found),
+            since=f"version {found.reference_version}",
             reference_version=found.reference_version,
             current_version=found.current_version,
             features=found.drifted_features,

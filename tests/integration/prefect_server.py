@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import psutil
@@ -213,8 +214,13 @@ class Served:
 
 
 @contextmanager
-def serve(folder: Path, *, port: int | None = None) -> Iterator[Served]:
-    """Run `milepost server` in a folder until the block ends, then end it as Ctrl-C does."""
+def serve(
+    folder: Path, *, port: int | None = None, variables: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Served]:
+    """Run `milepost server` in a folder until the block ends, then end it as Ctrl-C does.
+
+    `variables`: what its environment has beside the usual.
+    """
     port = free_port() if port is None else port
     api = f"http://127.0.0.1:{port}/api"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
@@ -227,7 +233,7 @@ def serve(folder: Path, *, port: int | None = None) -> Iterator[Served]:
         process = subprocess.Popen(
             [*MILEPOST, "server", "--port", str(port)],
             cwd=folder,
-            env=environment,
+            env={**environment, **variables},
             stdout=log,
             stderr=log,
             start_new_session=True,

@@ -166,7 +166,7 @@ def test_each_kind_arrives_once_with_what_it_says(served: Served, sink: Sink, tm
         "dataset: gsm8k",
         "since: step 300",
         "experiment: served/trial0",
-        "report: /out/runs/r7/report.html",
+        "see: /out/runs/r7/report.html",
     ):
         assert words in regression["message"].splitlines()
     (told,) = (json.loads(body) for body in sink.bodies(hook, "gsm8k: num_prompt_tokens"))
@@ -245,6 +245,24 @@ def test_a_deploy_without_options_keeps_who_is_told_also_of_a_checkpoint_that_is
     assert json.loads(told)["title"] == f"Milepost: Evaluation failed: {tmp_path / 'gone'}"[:120]
     assert f"run: {served.page}" in json.loads(told)["message"]
     assert served.milepost("deploy", "eval.yaml", "--at-once", "1", variables={"HOOK": "http://x"}).returncode == 0
+    served.deploy(CONFIG)
+
+
+def test_a_failure_is_told_again_after_an_evaluation_that_completed(served: Served, sink: Sink, tmp_path: Path) -> None:
+    config = alerting(tmp_path, webhook={"secret": "env:HOOK"}, on=["failed"])
+    served.deploy(config, {"HOOK": f"http://{sink.place}/hook"})
+    checkpoint = tmp_path / "checkpoint"
+
+    def end_of_run() -> str:
+        return served.finish(served.start("evaluate", checkpoint_path=str(checkpoint)))
+
+    assert [end_of_run(), end_of_run()] == ["FAILED", "FAILED"]
+    checkpoint.symlink_to(CONFIG["actor"]["path"])
+    assert end_of_run() == "COMPLETED"
+    assert len(sink.bodies("/hook")) == 1
+    checkpoint.unlink()
+    assert end_of_run() == "FAILED"
+    wait_for(lambda: len(sink.bodies("/hook")) == 2, "second alert", timeout_s=ARRIVAL_S)
     served.deploy(CONFIG)
 
 

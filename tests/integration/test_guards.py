@@ -115,6 +115,7 @@ def test_drift_is_announced_and_fails_the_gate_that_asks(milepost: Milepost, api
     assert "<svg" in page
     (event,) = events(api, "milepost.drift.detected")
     assert "prompt_length" in event["features"]
+    assert event["since"] == f"version {event['reference_version']}"
 
     # the same finding again is no news, and without the gate no failure
     third = evaluate(milepost).summary()
@@ -157,6 +158,8 @@ def test_replicas_that_disagree_publish_nothing_until_told_to(milepost: Milepost
     (event,) = events(api, "milepost.consistency.violated")
     assert event["run_id"] == run.run_id
     assert 1 in event["replicas"]
+    (failed,) = events(api, "milepost.evaluation.failed")
+    assert [Path(each["link"]).name for each in (event, failed)] == [run.run_id] * 2
 
     evaluate(milepost, *broken, "consistency.on_violation=quarantine").failure(1, "nobody can say which")
 

@@ -1,9 +1,13 @@
 """Deployments on a real server with a real worker: registered once, started by hand and by event, cancelled at once."""
 
+import http.server
 import json
 import signal
+import threading
 import time
 import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -16,6 +20,8 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from flows.deployments import PREFECT_FILE, Pool, Wanted, complete_spec, read_deployments
 from infra.devcluster.cluster import DevCluster
 from schemas.errors import ConfigError
+from schemas.events import EvaluationFailed
+from tasks.alerts.ledger import read_ledger
 from tests.integration.prefect_server import CONFIG, Served, free_port, serve, wait_for
 from tests.integration.slurm_cluster import ask
 
@@ -69,10 +75,11 @@ def test_what_is_not_said_again_stays_as_it_is_held(
         {"name": "reconcile", "flow_id": uuid.uuid4(), "parameters": parameters, "schedules": [schedule]}
     )
     wanted = Wanted(None, None if wanted_root is None else Path(wanted_root), 8)
-    done = complete_spec(spec, wanted, Pool("milepost", "process", None), held)
+    pool = Pool("milepost", "process", is_new=False)
+    done = complete_spec(spec, wanted, pool, held)
     assert (done.parameters["root"], done.schedules[0].active) == then
     assert done.parameters["config"] == CONFIG
-    first = complete_spec(spec, wanted, Pool("milepost", "process", None), None)
+    first = complete_spec(spec, wanted, pool, None)
     assert (first.parameters["root"], first.schedules[0].active) == (wanted_root or "checkpoints", bool(wanted_root))
 
 
@@ -127,7 +134,7 @@ def test_a_checkpoint_that_lands_is_evaluated_once(served: Served) -> None:
     assert run["parameters"]["checkpoint_path"] == path
     assert served.finish(run["id"]) == "COMPLETED"
     (named,) = served.runs("evaluate-on-landing")
-    assert named["name"] == f"{'/'.join(Path(path).parts[-3:])} on reasoning_gym:chain_sum"
+    assert named["name"] == f"{'/'.join(Path(path).parts[-3:])} on reasoning_gym:chain_sum (served/trial0)"
     lines = wait_for(
         lambda: [line for line in served.logs(run["id"]) if "samples to make" in line["message"]], "log line"
     )
@@ -154,12 +161,15 @@ def test_a_cancel_ends_the_workers_at_once(served: Served) -> None:
     run = served.start("evaluate", config=CONFIG | SLOW | {"rollout": {"backend": "vllm:d2"}})
     workers = wait_for(lambda: found if len(found := served.workers()) == 2 else None, "workers")
     time.sleep(3)
+    wanted_at = datetime.now(UTC)
     began = _cancel(served, run)
     _, alive = psutil.wait_procs(workers, timeout=CANCEL_S)
     assert all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
     print(f"workers gone {time.monotonic() - began:.1f} s after the cancel")
     assert served.finish(run) == "CANCELLED"
     print(f"cancelled {time.monotonic() - began:.1f} s after it")
+    told = [(each.event, each.occurred_at) for each in read_ledger(served.folder / "milepost-out" / "alerts")]
+    assert not [when for event, when in told if event == EvaluationFailed.event and when > wanted_at]
 
 
 @pytest.mark.needs_slurm
@@ -187,7 +197,7 @@ def test_bad_input_at_deploy_is_refused_and_nothing_is_registered(served: Served
     refused = served.milepost("deploy", str(config))
     assert (refused.returncode, "NO_SUCH_VARIABLE is not set" in refused.stderr) == (2, True), refused.stderr
     refused = served.milepost("deploy", "--pool", "milepost", "--work-pool-type", "kubernetes")
-    assert (refused.returncode, "--work-pool-type process" in refused.stderr) == (2, True), refused.stderr
+    assert (refused.returncode, "is of type 'process'" in refused.stderr) == (2, True), refused.stderr
     refused = served.milepost("deploy", variables={"PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api"})
     assert (refused.returncode, "no Prefect server answers" in refused.stderr) == (2, True), refused.stderr
     refused = served.milepost("deploy", variables={"PREFECT_API_URL": ""})
@@ -199,16 +209,66 @@ def test_bad_input_at_deploy_is_refused_and_nothing_is_registered(served: Served
     assert updates(served) == before
 
 
+class Forbidding(http.server.BaseHTTPRequestHandler):
+    """A server that holds nothing yet, and gives no secret away."""
+
+    def do_GET(self) -> None:
+        status = 200 if "health" in self.path else 403 if "block" in self.path else 404
+        self.send_response(status)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"true")
+
+    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - the name of the class above
+        pass
+
+
+def test_a_secret_that_the_server_withholds_is_named(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "eval.yaml").write_text(yaml.safe_dump(CONFIG | {"alerts": {"slack": {"secret": "block:team"}}}))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Forbidding) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        variables = {"PREFECT_API_URL": f"http://127.0.0.1:{server.server_port}/api"}
+        refused = served.milepost("deploy", str(tmp_path / "eval.yaml"), variables=variables)
+        server.shutdown()
+    assert (refused.returncode, "403 Forbidden" in refused.stderr) == (2, True), refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_deploy_without_options_moves_nothing(served: Served, tmp_path: Path) -> None:
+    """Neither to another pool nor to the folder where it is given."""
+    served.deploy(CONFIG)
+    done = served.milepost("deploy", "--pool", "gpu")
+    assert done.returncode == 0, done.stderr
+    elsewhere = replace(served, folder=tmp_path)
+    again = elsewhere.milepost("deploy", "--gpus", "0", "--json")
+    assert again.returncode == 0, again.stderr
+    assert {each["change"] for each in json.loads(again.stdout)["registrations"]} == {"unchanged"}
+    for name in ("evaluate/evaluate", "reconcile/reconcile"):
+        held = served.ask(f"deployments/name/{name}", method="GET")
+        assert (held["work_pool_name"], held["job_variables"]["working_dir"]) == ("gpu", str(served.folder))
+    elsewhere.deploy(CONFIG)
+    assert served.deployment("evaluate")["job_variables"]["working_dir"] == str(tmp_path)
+    back = served.milepost("deploy", "eval.yaml", "--pool", "milepost")
+    assert back.returncode == 0, back.stderr
+
+
 def test_pools_of_other_types_are_made(served: Served) -> None:
-    """The folder of this machine means nothing to them."""
+    """The folders of this machine mean nothing to them."""
     done = served.milepost("deploy", "--pool", "cluster", "--work-pool-type", "kubernetes", "--at-once", "5", "--json")
     assert done.returncode == 0, done.stderr
+    done = served.milepost("deploy", "--root", "/mnt/elsewhere/checkpoints")
+    assert done.returncode == 0, done.stderr
+    reconcile = served.ask("deployments/name/reconcile/reconcile", method="GET")
+    assert (reconcile["work_pool_name"], reconcile["parameters"]["root"]) == ("cluster", "/mnt/elsewhere/checkpoints")
+    refused = served.milepost("deploy", "--root", "/mnt/elsewhere/checkpoints", "--pool", "milepost")
+    assert (refused.returncode, "there is no such folder" in refused.stderr) == (2, True), refused.stderr
     pool = served.ask("work_pools/cluster", method="GET")
     assert pool["type"] == "kubernetes"
     assert "working_dir" not in served.deployment("evaluate")["job_variables"]
     queue = served.ask("work_pools/cluster/queues/evaluations", method="GET")
     assert queue["concurrency_limit"] == 5
-    served.deploy(CONFIG)
+    back = served.milepost("deploy", "eval.yaml", "--pool", "milepost", "--root", str(served.folder))
+    assert back.returncode == 0, back.stderr
 
 
 def test_a_second_server_is_refused_and_ctrl_c_ends_both_parts(served: Served, tmp_path: Path) -> None:
@@ -217,6 +277,12 @@ def test_a_second_server_is_refused_and_ctrl_c_ends_both_parts(served: Served, t
     assert (taken.returncode, f"port {port}" in taken.stderr) == (2, True), taken.stderr
     twice = served.milepost("server", "--port", str(free_port()))
     assert (twice.returncode, "another `milepost server`" in twice.stderr) == (2, True), twice.stderr
+    (tmp_path / "file").write_text("")
+    for home in ("file", "file/below"):
+        nowhere = served.milepost(
+            "server", "--port", str(free_port()), variables={"PREFECT_HOME": str(tmp_path / home)}
+        )
+        assert (nowhere.returncode, "set PREFECT_HOME" in nowhere.stderr) == (2, True), nowhere.stderr
     with serve(tmp_path) as other:
         # the worker is started once the page is there, and what earlier ones have left is ended
         wait_for(lambda: len(psutil.Process(other.process.pid).children()) == 2, "server and worker")

@@ -163,23 +163,27 @@ def test_a_prefect_server_gets_an_event(
     url, handler = sink
     monkeypatch.setenv("PREFECT_API_URL", url)
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
-    save_steps(tmp_path, 4)
-    announcer = CheckpointAnnouncer(tmp_path, posts_events=True)
-    announcer.announce(tmp_path / "checkpoint-4", global_step=4)
+    root = tmp_path / ("long-" * 40)
+    root.mkdir()
+    save_steps(root, 4)
+    announcer = CheckpointAnnouncer(root, posts_events=True)
+    announcer.announce(root / "checkpoint-4", global_step=4)
     assert announcer.drain(PATIENCE_S)
     [(path, authorization, events)] = handler.received
     assert (path, authorization) == ("/api/events", "Basic bWU6c2VjcmV0")
     assert isinstance(events, list)
     payload = events[0]["payload"]
-    folder = str(tmp_path / "checkpoint-4")
-    assert payload.pop("title") == f"Milepost: {CheckpointLanded.title}: {folder}"[:120]
+    folder = str(root / "checkpoint-4")
+    title = payload.pop("title")
+    assert (len(title) <= 120, title.startswith(f"Milepost: {CheckpointLanded.title}: ")) == (True, True)
+    assert title.endswith("/checkpoint-4")  # a long path is cut at its front
     assert payload.pop("text") == f"The trainer has saved the checkpoint of step 4.\ncheckpoint: {folder}"
     landed = CheckpointLanded.model_validate(payload)
     assert (events[0]["event"], landed.global_step) == (CheckpointLanded.event, 4)
     assert events[0]["resource"]["prefect.resource.id"] == f"milepost.{landed.resource}"
 
 
-def test_the_same_save_has_the_same_id_and_a_rewritten_one_another(
+def test_the_same_save_is_told_once_and_a_rewritten_one_anew(
     tmp_path: Path, sink: tuple[str, type[Sink]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, handler = sink
@@ -187,16 +191,45 @@ def test_the_same_save_has_the_same_id_and_a_rewritten_one_another(
     save_steps(tmp_path, 4)
     weights = tmp_path / "checkpoint-4" / "actor" / "model.safetensors"
     weights.parent.mkdir()
-    for content in ("one", "one", "another"):
+    for content in ("one", "one", "another", "another"):
         if not weights.exists() or weights.read_text() != content:
             weights.write_text(content)
         announcer = CheckpointAnnouncer(tmp_path, posts_events=True)  # a resumed trainer
         announcer.announce_step(0, 4, 4)
         assert announcer.drain(PATIENCE_S)
-    first, again, rewritten = (
+    first, rewritten = (
         event["id"] for _, _, events in handler.received if isinstance(events, list) for event in events
     )
-    assert first == again != rewritten
+    assert first != rewritten
+
+
+def test_what_no_server_has_taken_is_told_by_the_next_trainer(
+    tmp_path: Path, sink: tuple[str, type[Sink]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, handler = sink
+    save_steps(tmp_path, 4)
+    for place in ("http://127.0.0.1:1/api", url):  # where nobody answers, and the server
+        monkeypatch.setenv("PREFECT_API_URL", place)
+        announcer = CheckpointAnnouncer(tmp_path, posts_events=True)
+        announcer.announce_step(0, 4, 4)
+        assert announcer.drain(PATIENCE_S)
+    assert len(handler.received) == 1
+
+
+@pytest.mark.parametrize("value", [None, "127.0.0.1:4200"])
+def test_events_without_a_server_are_said_to_reach_nobody(
+    tmp_path: Path, value: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("PREFECT_API_URL", value)
+    save_steps(tmp_path, 1, 2)
+    announcer = CheckpointAnnouncer(tmp_path, posts_events=True)
+    for step in (1, 2):
+        announcer.announce_step(0, step, step)
+    assert announcer.drain(PATIENCE_S)
+    [said] = [record.message for record in caplog.records]
+    assert "PREFECT_API_URL" in said
+    assert len(read_announcements(tmp_path)) == 2
 
 
 def test_a_server_is_told_on_request_alone(

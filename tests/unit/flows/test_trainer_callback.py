@@ -17,7 +17,9 @@ STEPS_PER_EPOCH = 5
 PATIENCE_S = 20.0
 
 
-def train(callback: MilepostCallback, out: Path, *, num_steps: int, save_strategy: str = "no") -> list[int]:
+def train(
+    callback: MilepostCallback, out: Path, *, num_steps: int, save_strategy: str = "no", resumed_at: int = 0
+) -> list[int]:
     """Call the hooks in the order of Trainer's loop; return the steps that were saved."""
     arguments = TrainingArguments(
         output_dir=str(out), save_strategy=save_strategy, save_steps=4, report_to=[], use_cpu=True
@@ -25,6 +27,7 @@ def train(callback: MilepostCallback, out: Path, *, num_steps: int, save_strateg
     state, control = TrainerState(max_steps=num_steps, save_steps=4), TrainerControl()
     handler = CallbackHandler([DefaultFlowCallback, callback], None, None, None, None)
     saved: list[int] = []
+    state.global_step, state.epoch = resumed_at, resumed_at / STEPS_PER_EPOCH  # as Trainer reads them
 
     def save_if_asked() -> None:
         if control.should_save:
@@ -33,7 +36,7 @@ def train(callback: MilepostCallback, out: Path, *, num_steps: int, save_strateg
             handler.on_save(arguments, state, control)
 
     handler.on_train_begin(arguments, state, control)
-    for _ in range(num_steps):
+    for _ in range(num_steps - resumed_at):
         handler.on_step_begin(arguments, state, control)
         state.global_step += 1
         handler.on_step_end(arguments, state, control)
@@ -89,3 +92,19 @@ def test_epochs_and_steps_count_apart_and_no_step_is_saved_twice(
     tmp_path: Path, config: EvaluatorConfig, expected: list[int]
 ) -> None:
     assert train(MilepostCallback(config), tmp_path, num_steps=10) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "resumed_at", "expected"),
+    [
+        (EvaluatorConfig(freq_steps=4), 6, [8, 12]),
+        (EvaluatorConfig(freq_steps=4), 8, [12]),
+        (EvaluatorConfig(freq_epochs=2), 6, [10]),
+        (EvaluatorConfig(freq_epochs=2), 5, [10]),
+        (EvaluatorConfig(freq_epochs=1, eval_before_train=True), 1, [5, 10]),
+    ],
+)
+def test_a_resumed_training_saves_at_the_steps_of_one_that_was_not_interrupted(
+    tmp_path: Path, config: EvaluatorConfig, resumed_at: int, expected: list[int]
+) -> None:
+    assert train(MilepostCallback(config), tmp_path, num_steps=12, resumed_at=resumed_at) == expected

@@ -77,6 +77,17 @@ def test_a_restart_at_any_step_changes_nothing(
     assert first + due_steps(after, 60, per_epoch, start=restart) == uninterrupted
 
 
+@given(frequencies, frequencies, st.integers(1, 7), st.integers(0, 60))
+def test_without_a_state_it_goes_on_as_if_it_had_counted_from_the_start(
+    epochs: int | None, steps: int | None, per_epoch: int, restart: int
+) -> None:
+    settings = Settings(freq_epochs=epochs, freq_steps=steps)
+    uninterrupted = due_steps(Schedule(settings), 60, per_epoch)
+    after = Schedule(settings, is_due_at_first=True)
+    after.go_on_at(epochs=restart // per_epoch, steps=restart)
+    assert due_steps(after, 60, per_epoch, start=restart) == [step for step in uninterrupted if step >= restart]
+
+
 @given(st.lists(st.floats(0, 30), max_size=50), st.floats(0.5, 60))
 def test_seconds_are_counted_from_the_last_time(gaps: list[float], frequency: float) -> None:
     clock = Clock()

@@ -8,7 +8,7 @@ import pytest
 from schemas.alerts import AlertRecord
 from schemas.events import ConsistencyViolated, DriftDetected, EvaluationFailed, Event
 from schemas.run import RunIdentity
-from tasks.alerts.ledger import enter_record, make_record, read_ledger, to_alert_table
+from tasks.alerts.ledger import end_failures, enter_record, make_record, read_ledger, to_alert_table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = timedelta(0)
@@ -94,6 +94,32 @@ def test_what_nobody_heard_is_told_at_the_next_occasion_and_keeps_nothing_silent
     assert tell(tmp_path, failed(), silence=silence)
     assert tell(tmp_path, failed(), silence=silence) is None
     assert [record.told for record in read_ledger(tmp_path)].count(True) == 1
+
+
+def test_a_failure_is_news_again_once_an_evaluation_of_the_same_has_completed(tmp_path: Path) -> None:
+    others = [failed("", dataset="math"), failed("").model_copy(update={"checkpoint": "other"})]
+    first = tell(tmp_path, failed(""))
+    assert first is not None
+    assert all(tell(tmp_path, other) for other in others)
+    told = [first.event_id]
+    for hour in (1, 2):
+        end_failures(tmp_path, checkpoint="ckpt", subject="gsm8k")
+        again = tell(tmp_path, failed(""), now=NOW + timedelta(hours=hour))
+        assert again is not None
+        assert tell(tmp_path, failed("")) is None
+        told.append(again.event_id)
+    assert len(set(told)) == 3  # the server drops what it has had
+    assert [tell(tmp_path, other) for other in others] == [None, None]
+    assert len(read_ledger(tmp_path)) == 5
+
+
+def test_a_completion_breaks_no_silence(tmp_path: Path) -> None:
+    silence = timedelta(hours=6)
+    assert tell(tmp_path, failed(""), silence=silence)
+    end_failures(tmp_path, checkpoint="ckpt", subject="gsm8k")
+    again = tell(tmp_path, failed(""), silence=silence, now=NOW + timedelta(hours=1))
+    assert again is not None
+    assert again.silenced
 
 
 def test_a_process_that_is_killed_before_it_enters_tells_again(tmp_path: Path) -> None:

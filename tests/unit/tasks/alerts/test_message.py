@@ -35,7 +35,7 @@ def test_all_that_is_known_is_said() -> None:
         "dataset: gsm8k",
         "since: 2026-11-01",
         "experiment: team/trial0",
-        "report: /out/report.html",
+        "see: /out/report.html",
         "run: http://server/run/1",
     ]
 
