@@ -10,7 +10,8 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_URL
 
-from flows.deployment_launcher import DeploymentLauncher, find_deployment, shares_files
+from flows.deployment_launcher import DEPLOYMENT, AutoLauncher, DeploymentLauncher, find_deployment, shares_files
+from flows.local_server import require_answer
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import SetupError, TransientError
@@ -72,33 +73,64 @@ def _choose_launcher(configs: Sequence[EvaluationConfig]) -> EvaluationLauncher:
     for config in configs:
         check_launchable(config)
         open_store(config.cluster.fileroot).check_writable()
-    deployment = _find_wanted_deployment(configs[0])
+    wanted = configs[0].watch.launcher
+    if wanted == "local" or (wanted == "auto" and not PREFECT_API_URL.value()):
+        _check_inputs(configs, None)
+        return LocalLauncher(_require_server)
+    if wanted == "deployment":
+        _check_inputs(configs, _require_deployment())
+        return DeploymentLauncher()
+    try:
+        deployment = find_deployment()
+    except TransientError as exc:  # once it is back, it tells whether it has the deployment
+        logger.warning("%s; evaluations begin once it does", exc)
+    else:
+        _check_inputs(configs, deployment)
+        if deployment is None:
+            logger.info("the Prefect server has no deployment %s: evaluations run on this machine", DEPLOYMENT)
+    return AutoLauncher()
+
+
+def _check_inputs(configs: Sequence[EvaluationConfig], deployment: DeploymentResponse | None) -> None:
+    """Look at what each evaluation needs, whatever its checkpoint, as far as that is here; None: all of it.
+
+    Raises:
+        UserInputError: something cannot be used.
+    """
     for config in configs:
         if deployment is None:
             check_layout(config)
         if deployment is None or shares_files(deployment):
             load_graded(config)  # a dataset that cannot be read or graded is told now, not at each checkpoint
-    return LocalLauncher() if deployment is None else DeploymentLauncher()
 
 
-def _find_wanted_deployment(config: EvaluationConfig) -> DeploymentResponse | None:
-    """Return the deployment that is to evaluate; None where this machine is.
+def _require_deployment() -> DeploymentResponse:
+    """Return the deployment that is to evaluate.
 
     Raises:
-        SetupError: a deployment is asked for, and there is none.
+        SetupError: there is none.
     """
-    wanted = config.watch.launcher
-    if wanted == "local" or (wanted == "auto" and not PREFECT_API_URL.value()):
-        return None
+    problem = "PREFECT_API_URL is not set"
+    if PREFECT_API_URL.value():
+        try:
+            deployment = find_deployment()
+        except TransientError as exc:
+            problem = str(exc)
+        else:
+            if deployment is not None:
+                return deployment
+            problem = f"the Prefect server has no deployment {DEPLOYMENT}"
+    raise SetupError(f"watch.launcher is deployment, but {problem}; run `milepost deploy`, or set it to local")
+
+
+def _require_server() -> None:
+    """Raise TransientError while a Prefect server is asked for and does not answer: no evaluation would even start."""
+    api_url = PREFECT_API_URL.value()
     try:
-        return find_deployment()
-    except TransientError as exc:
-        if wanted == "deployment":
-            raise SetupError(
-                f"watch.launcher is deployment, but {exc}; run `milepost deploy`, or set it to local"
-            ) from exc
-        logger.info("evaluations run on this machine: %s", exc)
-        return None
+        if api_url:
+            require_answer(api_url)
+    except SetupError as exc:
+        raise TransientError(str(exc)) from exc
 
 
 def _tell(evaluation: Evaluation, landed: LandedCheckpoint) -> None:

@@ -88,6 +88,12 @@ class EvaluationRecord(Model):
     """Where it stands. `running` with a dead owner is one that was interrupted, and goes on."""
     num_failures: int = 0
     """Attempts that failed."""
+    num_outages: int = 0
+    """Attempts that an outage ended: they do not count as failures."""
+    num_idle: int = 0
+    """The last attempts in a row that finished no sample: the wait before the next one doubles with each."""
+    num_samples: int = 0
+    """Finished samples of its run when an attempt was cut off last."""
     started_at: datetime | None = None
     """Start of the last attempt."""
     not_before: datetime | None = None
@@ -98,6 +104,11 @@ class EvaluationRecord(Model):
     """The published run."""
     finished_at: datetime | None = None
     """When it was settled."""
+
+    @property
+    def num_attempts(self) -> int:
+        """Attempts that have ended."""
+        return self.num_failures + self.num_outages
 
     @property
     def is_settled(self) -> bool:

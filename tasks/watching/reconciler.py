@@ -24,7 +24,7 @@ from tasks.watching.launching import EvaluationLauncher
 from tasks.watching.observation import Observer, WholeCheckpoint, describe_landed
 from tasks.watching.root import describe_unreadable, make_observer
 from tasks.watching.selection import select_checkpoints
-from tasks.watching.settling import Evaluation, Settlement, identify, is_settled, settle
+from tasks.watching.settling import Evaluation, Settlement, identify, settle, settled_record
 
 _TICK_S: Final = 0.25
 """Between two looks at whether a trainer has announced something, and at what is due."""
@@ -102,6 +102,7 @@ class Reconciler:
         self._watched = [_Watched(evaluation, make_observer(root, evaluation)) for evaluation in evaluations]
         self._settings = evaluations[0].config.watch
         self._rest_s = max(self._settings.poll_s, self._settings.retry_after_s)
+        self._is_once = False
         self._stopping = threading.Event()
         self._wake = SimpleQueue[None]()
         self._lock = threading.Lock()
@@ -124,15 +125,15 @@ class Reconciler:
         for watched in self._watched:
             watched.evaluation.folder.prepare(config_to_yaml(watched.evaluation.config))
         if once:
-            self._rest_s = float("inf")
+            self._is_once, self._rest_s = True, float("inf")
         for watched in self._watched:  # all of them live by now
             watched.evaluation.folder.release_silent()
         try:
             self._look(is_patient=is_patient)
             looked_at, announced = time.monotonic(), self._announced_ns()
             while not self._stopping.is_set():
-                self._refill(once=once)
-                if once and not self._slots and self._reader is None:
+                self._refill()
+                if self._is_once and not self._slots and self._reader is None:
                     break
                 with suppress(Empty):  # no Event: one that waits in Python code loses its lock to a second signal
                     self._wake.get(timeout=_TICK_S)
@@ -254,7 +255,7 @@ class Reconciler:
         ]
         return [item for item in chain.from_iterable(zip_longest(*queues)) if item is not None]
 
-    def _refill(self, *, once: bool) -> None:
+    def _refill(self) -> None:
         """Start what is due and there is room for. Weights are read for one evaluation more than run at once."""
         self._slots = {key: thread for key, thread in self._slots.items() if thread.is_alive()}
         if self._reader is not None and not self._reader.is_alive():
@@ -270,7 +271,7 @@ class Reconciler:
                 if self._reader is None:
                     self._reader = self._start(item, self._identify, daemon=True)
             elif len(self._slots) < self._settings.max_concurrent and now >= self._paused_until:
-                self._aside[item.key] = float("inf") if once else now + self._settings.poll_s
+                self._aside[item.key] = float("inf") if self._is_once else now + self._settings.poll_s
                 self._slots[item.key] = self._start(item, self._settle, daemon=False)
 
     def _start(self, item: _Item, work: Callable[[_Item], None], *, daemon: bool) -> threading.Thread:
@@ -307,7 +308,9 @@ class Reconciler:
             return
         with self._lock:
             self._num_done += ending == "done"
-            self._num_failed += ending == "failed"
+            self._num_failed += ending in ("failed", "away")
+            if ending == "away" and not self._is_once:  # the others need the same, as a rule
+                self._paused_until = time.monotonic() + self._rest_s
             self._hindrance = ""
         item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
         _note_settled(item.watched, item.landed)
@@ -333,6 +336,6 @@ def _is_being_evaluated(evaluation: Evaluation, landed: LandedCheckpoint) -> boo
 
 def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> None:
     """Remember that nothing more is to be done for a checkpoint, if so, and let its weights go."""
-    if is_settled(watched.evaluation, landed):
+    if settled_record(watched.evaluation, landed) is not None:
         watched.settled.add(landed.mark)
         watched.evaluation.folder.release_model(landed)

@@ -139,7 +139,9 @@ def test_a_launcher_out_of_reach_is_no_failure_of_an_evaluation(root: Path, tmp_
     first = reconcile(root, config, launcher)
     assert (first.num_done, first.num_failed, first.num_open) == (0, 1, 3), "asked once, not once per checkpoint"
     assert set(states(root, config).values()) == {"waiting"}
-    assert "the server is gone" in {one.cells[0].detail for one in status(root, config).checkpoints}
+    assert "the server is gone (the next attempt is due now)" in {
+        one.cells[0].detail for one in status(root, config).checkpoints
+    }
     launcher.hindrance = ""
     assert reconcile(root, config, launcher).num_done == 3
 
@@ -157,7 +159,7 @@ def test_a_watcher_waits_for_a_launcher_that_is_out_of_reach(root: Path, tmp_pat
 
 def test_what_somebody_put_an_end_to_is_not_tried_again(root: Path, tmp_path: Path) -> None:
     config = make_config(tmp_path, "watch.every=3")
-    launcher = InstantLauncher(fails=lambda _order: True, is_unwanted=True)
+    launcher = InstantLauncher(fails=lambda _order: True, cause="unwanted")
     assert reconcile(root, config, launcher).num_failed == 1
     assert reconcile(root, config, launcher).num_open == 0
     assert states(root, config)["checkpoint-30"] == "failed"
