@@ -23,6 +23,7 @@ from tasks.validation_set.loading import load_graded
 from tasks.watching.launching import EvaluationLauncher, LocalLauncher
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.root import find_root
+from tasks.watching.selection import check_selection
 from tasks.watching.settling import Evaluation, make_evaluation
 
 _EVENTS_END_S: Final = 5.0
@@ -53,6 +54,8 @@ def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_pat
     Raises:
         UserInputError: the folder cannot be watched, or a configuration cannot be launched.
     """
+    for config in configs:
+        check_selection(config)
     evaluations = [make_evaluation(config) for config in configs]
     real = find_root(root, evaluations, is_patient=is_patient)
     launcher = _choose_launcher(configs)

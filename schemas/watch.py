@@ -74,6 +74,11 @@ class LandedCheckpoint(Model):
     weight_digest: str | None = None
     """Digest of its weights, once they have been read."""
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it was whole, and is there as far as is known."""
+        return self.number > 0 and not self.is_vanished
+
 
 class EvaluationRecord(Model):
     """record.json: how the evaluation of one model stands."""

@@ -18,12 +18,12 @@ from typing import Final
 
 from infra.announcements import SPOOL
 from schemas.config import config_to_yaml
-from schemas.errors import CheckpointError, MilepostError, TransientError
+from schemas.errors import CheckpointError, MilepostError, StoreError, TransientError
 from schemas.watch import LandedCheckpoint, WatchOutcome
 from tasks.watching.launching import EvaluationLauncher
 from tasks.watching.observation import Observer, WholeCheckpoint, describe_landed
 from tasks.watching.root import describe_unreadable, make_observer
-from tasks.watching.selection import select_checkpoints
+from tasks.watching.selection import newest_of_each_training, select_checkpoints
 from tasks.watching.settling import Evaluation, Settlement, identify, settle, settled_record
 
 _TICK_S: Final = 0.25
@@ -91,7 +91,8 @@ class Reconciler:
             root: folder of the checkpoints, as `find_root` returns it.
             evaluations: what each checkpoint gets; the first one's section `watch` says how many at once.
             launcher: runs them.
-            on_landed: called in another thread when a checkpoint's weights have been read; maybe again after a restart.
+            on_landed: called in another thread when a checkpoint's weights have been read, and again whenever its
+                evaluation is taken up.
 
         Raises:
             CheckpointError: tokenizer_path cannot be used.
@@ -103,6 +104,8 @@ class Reconciler:
         self._settings = evaluations[0].config.watch
         self._rest_s = max(self._settings.poll_s, self._settings.retry_after_s)
         self._is_once = False
+        self._seen_at = 0.0
+        self._is_settling = False
         self._stopping = threading.Event()
         self._wake = SimpleQueue[None]()
         self._lock = threading.Lock()
@@ -112,11 +115,14 @@ class Reconciler:
         self._warned_at = -_UNREADABLE_S
         self._paused_until = 0.0
         self._hindrance = ""
+        self._told: set[str] = set()
         self._num_done = 0
         self._num_failed = 0
 
     def run(self, *, once: bool = False, is_patient: bool = True) -> WatchOutcome:
         """Watch until stopped; with `once`, until all that can be done now has been tried one time.
+
+        What is whole, and is finished once it has rested for `settle_s`, can be done now.
 
         Raises:
             CheckpointError: the root cannot be read, and the caller is not patient.
@@ -129,15 +135,20 @@ class Reconciler:
         for watched in self._watched:  # all of them live by now
             watched.evaluation.folder.release_silent()
         try:
+            settled_at = time.monotonic() + max(one.evaluation.config.watch.settle_s for one in self._watched)
+            announced = self._announced_ns()
             self._look(is_patient=is_patient)
-            looked_at, announced = time.monotonic(), self._announced_ns()
+            looked_at = time.monotonic()
             while not self._stopping.is_set():
                 self._refill()
-                if self._is_once and not self._slots and self._reader is None:
+                is_idle = not self._slots and self._reader is None
+                if self._is_once and is_idle and (not self._is_settling or self._seen_at >= settled_at):
                     break
                 with suppress(Empty):  # no Event: one that waits in Python code loses its lock to a second signal
                     self._wake.get(timeout=_TICK_S)
-                if time.monotonic() - looked_at >= self._settings.poll_s or self._announced_ns() != announced:
+                now = time.monotonic()
+                is_due = now - looked_at >= self._settings.poll_s or self._seen_at < settled_at <= now
+                if is_due or self._announced_ns() != announced:
                     announced = self._announced_ns()
                     self._look_again()
                     looked_at = time.monotonic()
@@ -169,19 +180,22 @@ class Reconciler:
 
     def _look(self, *, is_patient: bool) -> None:
         """See what is there now."""
+        self._seen_at, self._is_settling = time.monotonic(), False
         for watched in self._watched:
             watched.evaluation.folder.show_life()
-            self._read_landed(watched)
+            unreadable = self._read_landed(watched)
             try:
-                # one that was removed half-written may have been out of sight: it is looked at when it is back
-                seen = watched.observer.look({mark for mark, one in watched.landed.items() if one.number})
+                # one that vanished may have been out of sight: it is looked at when it is back
+                usable = {mark for mark, one in watched.landed.items() if one.is_usable}
+                seen = watched.observer.look(usable | unreadable)
             except OSError as exc:
                 self._tell_unreadable(exc, is_patient=is_patient)
                 return
+            self._is_settling |= any(one.is_whole for one in seen.pending)
             for whole in seen.whole:
                 self._land(watched, whole)
             for gone in seen.gone:
-                if gone.folder is not None:
+                if gone.folder is not None and gone.folder.mark not in watched.landed:
                     self._note_vanished(watched, describe_landed(gone.found, gone.folder, number=0, now=_now()))
             self._let_go(watched)
 
@@ -193,23 +207,46 @@ class Reconciler:
             self._warned_at = time.monotonic()
             logger.warning("%s; until then there is nothing to do", problem)
 
-    def _read_landed(self, watched: _Watched) -> None:
-        """Learn what other watchers, or earlier ones, have found, and what somebody has had forgotten."""
-        marks = watched.evaluation.folder.marks()
+    def _read_landed(self, watched: _Watched) -> set[str]:
+        """Learn what other watchers, or earlier ones, have found, and what somebody has had forgotten.
+
+        Returns the marks of those that cannot be read.
+        """
+        folder = watched.evaluation.folder
+        marks, digests = folder.marks(), folder.digests()
         for mark in watched.landed.keys() - marks:
             del watched.landed[mark]
             watched.settled.discard(mark)
+        for mark in tuple(watched.settled):
+            known = watched.landed.get(mark)
+            if known is None or known.weight_digest not in digests:
+                watched.settled.discard(mark)
+        unreadable: set[str] = set()
         for mark in marks - watched.landed.keys():
-            landed = watched.evaluation.folder.read_landed(mark)
+            try:
+                landed = folder.read_landed(mark)
+            except StoreError as exc:
+                unreadable.add(mark)
+                self._tell_broken(exc)
+                continue
             if landed.path.is_relative_to(self._root):
                 watched.landed[mark] = landed
+        return unreadable
+
+    def _tell_broken(self, exc: StoreError) -> None:
+        """Say once of a file that holds up its checkpoint and no other, and count it: `once` must not end well."""
+        if str(exc) not in self._told:
+            self._told.add(str(exc))
+            with self._lock:
+                self._num_failed += 1
+            logger.warning("%s", exc)
 
     def _land(self, watched: _Watched, whole: WholeCheckpoint) -> None:
         folder = watched.evaluation.folder
         number = 1 + max((one.number for one in watched.landed.values()), default=0)
         landed = describe_landed(whole.found, whole.state, number=number, now=_now())
         try:
-            reason = folder.land(landed, whole.report)
+            reason = folder.land(landed, whole.report, signature=whole.state.signature)
         except FileNotFoundError:
             if not landed.path.exists():
                 self._note_vanished(watched, landed)
@@ -228,24 +265,27 @@ class Reconciler:
         selected = watched.selected
         for landed in selected:
             if landed.mark not in watched.settled:
-                _note_settled(watched, landed)
-        wanted = {landed.mark for landed in selected}
+                with suppress(StoreError):  # what is open is settled next, where it is told
+                    _note_settled(watched, landed)
         usable = [landed for landed in watched.landed.values() if not landed.is_vanished]
-        newest = max(usable, key=lambda one: one.number, default=None)
+        # the newest may yet turn out to be the end of an epoch, or of training
+        kept = {landed.mark for landed in selected} | newest_of_each_training(usable)
         for landed in usable:
-            if landed.mark in wanted or landed is newest:
-                continue  # the newest may yet turn out to be the end of an epoch, or of training
             may_be_read = landed.weight_digest is None and self._reader is not None
-            if may_be_read or _Item(watched, landed.mark).key in self._slots:
-                continue  # it was wanted a moment ago
-            if not _is_being_evaluated(watched.evaluation, landed):
-                watched.evaluation.folder.release_model(landed)
+            was_wanted = may_be_read or _Item(watched, landed.mark).key in self._slots  # a moment ago
+            if landed.mark in kept or was_wanted:
+                continue
+            try:
+                if not _is_being_evaluated(watched.evaluation, landed):
+                    watched.evaluation.folder.release_model(landed)
+            except StoreError as exc:
+                self._tell_broken(exc)
 
     def _note_vanished(self, watched: _Watched, landed: LandedCheckpoint) -> None:
         logger.warning("%s was removed before it was whole", landed.path)
         vanished = landed.model_copy(update={"is_vanished": True, "number": 0, "model_name": ""})
         watched.evaluation.folder.land(vanished, None)
-        watched.landed[landed.mark] = vanished
+        watched.landed[landed.mark] = watched.evaluation.folder.read_landed(landed.mark)
 
     def _open_items(self) -> list[_Item]:
         """Return what is wanted and not settled: the first of each evaluation, then the second of each, and so on."""
@@ -301,6 +341,7 @@ class Reconciler:
 
     def _settle(self, item: _Item) -> None:
         evaluation = item.watched.evaluation
+        self._on_landed(evaluation, item.landed)  # whoever read the weights may have died before, or met no server
         try:
             ending: Settlement = settle(evaluation, item.landed, self._launcher, clock=_now, stopping=self._stopping)
         except TransientError as exc:

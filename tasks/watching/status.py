@@ -37,7 +37,7 @@ def read_status(root: Path, evaluations: Sequence[Evaluation], *, now: datetime)
     for evaluation in evaluations:
         landed = _read_landed(root, evaluation)
         try:
-            seen = make_observer(root, evaluation).look({one.mark for one in landed if one.number})
+            seen = make_observer(root, evaluation).look({one.mark for one in landed if one.is_usable})
         except OSError as exc:
             raise CheckpointError(describe_unreadable(root, exc)) from exc
         wanted = {one.mark for one in select_checkpoints(landed, evaluation.config, now=now)}

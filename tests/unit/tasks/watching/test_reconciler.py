@@ -293,6 +293,18 @@ def test_it_goes_on_until_it_is_stopped_and_sees_what_comes(root: Path, tmp_path
     assert len(launcher.orders) == 5
 
 
+def test_once_waits_for_what_has_only_to_rest_and_for_nothing_half_written(tmp_path: Path) -> None:
+    root, rests = tmp_path / "ck", ("watch.settle_s=1.5", "watch.poll_s=60")
+    half = make_checkpoint(root / "half")
+    (half / "config.json").unlink()
+    began = time.monotonic()
+    assert reconcile(root, make_config(tmp_path, "watch.settle_s=60"), InstantLauncher()).num_done == 0
+    assert time.monotonic() - began < 30
+    make_checkpoint(root / "final")
+    assert reconcile(root, make_config(tmp_path, *rests), InstantLauncher()).num_done == 1
+    assert time.monotonic() - began < 30
+
+
 def test_folders_with_hostile_names_are_evaluated_like_others(tmp_path: Path) -> None:
     root = tmp_path / "ck ${x} it's $(touch y)"
     for name in ('it\'s a\n"model"; $(rm -rf x) ${actor.path}', "-rf", "#1"):
