@@ -99,6 +99,8 @@ class EvaluationRecord(Model):
     """The last attempts in a row that finished no sample: the wait before the next one doubles with each."""
     num_samples: int = 0
     """Finished samples of its run when an attempt was cut off last."""
+    began_at: datetime | None = None
+    """Start of the first attempt; None where an earlier version made the record."""
     started_at: datetime | None = None
     """Start of the last attempt."""
     not_before: datetime | None = None

@@ -19,12 +19,12 @@ from typing import Final
 from infra.announcements import SPOOL
 from schemas.config import config_to_yaml
 from schemas.errors import CheckpointError, MilepostError, StoreError, TransientError
-from schemas.watch import LandedCheckpoint, WatchOutcome
+from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
 from tasks.watching.launching import EvaluationLauncher
 from tasks.watching.observation import Observer, WholeCheckpoint, describe_landed
 from tasks.watching.root import describe_unreadable, make_observer
 from tasks.watching.selection import newest_of_each_training, select_checkpoints
-from tasks.watching.settling import Evaluation, Settlement, identify, settle, settled_record
+from tasks.watching.settling import Evaluation, Settlement, identify, is_being_evaluated, settle, settled_record
 
 _TICK_S: Final = 0.25
 """Between two looks at whether a trainer has announced something, and at what is due."""
@@ -84,6 +84,9 @@ class Reconciler:
         launcher: EvaluationLauncher,
         *,
         on_landed: Callable[[Evaluation, LandedCheckpoint], None] = lambda _evaluation, _landed: None,
+        on_given_up: Callable[[Evaluation, LandedCheckpoint, EvaluationRecord], bool] = (
+            lambda _evaluation, _landed, _record: True
+        ),
     ) -> None:
         """Take what to watch.
 
@@ -93,6 +96,8 @@ class Reconciler:
             launcher: runs them.
             on_landed: called in another thread when a checkpoint's weights have been read, and again whenever its
                 evaluation is taken up.
+            on_given_up: called in another thread when there is no other attempt at an evaluation, by each watcher
+                again, and by this one until it returns True.
 
         Raises:
             CheckpointError: tokenizer_path cannot be used.
@@ -100,6 +105,7 @@ class Reconciler:
         self._root = root
         self._launcher = launcher
         self._on_landed = on_landed
+        self._on_given_up = on_given_up
         self._watched = [_Watched(evaluation, make_observer(root, evaluation)) for evaluation in evaluations]
         self._settings = evaluations[0].config.watch
         self._rest_s = max(self._settings.poll_s, self._settings.retry_after_s)
@@ -154,7 +160,7 @@ class Reconciler:
                     looked_at = time.monotonic()
         finally:
             self.stop()
-        num_open = len(self._open_items())
+        num_open = sum(not _is_over(item) for item in self._open_items())
         return WatchOutcome(root=self._root, num_done=self._num_done, num_failed=self._num_failed, num_open=num_open)
 
     def stop(self) -> None:
@@ -276,7 +282,7 @@ class Reconciler:
             if landed.mark in kept or was_wanted:
                 continue
             try:
-                if not _is_being_evaluated(watched.evaluation, landed):
+                if not is_being_evaluated(watched.evaluation, landed):
                     watched.evaluation.folder.release_model(landed)
             except StoreError as exc:
                 self._tell_broken(exc)
@@ -353,8 +359,13 @@ class Reconciler:
             if ending == "away" and not self._is_once:  # the others need the same, as a rule
                 self._paused_until = time.monotonic() + self._rest_s
             self._hindrance = ""
-        item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
-        _note_settled(item.watched, item.landed)
+        landed = item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
+        record = _note_settled(item.watched, landed)
+        if record is not None and record.state == "failed":
+            if self._on_given_up(evaluation, landed, record):
+                item.watched.settled.add(item.mark)
+            else:
+                self._aside[item.key] = time.monotonic() + self._rest_s
 
     def _pause(self, hindrance: str) -> None:
         """Launch nothing for a while, whatever the checkpoint: what launches is out of reach."""
@@ -366,17 +377,22 @@ class Reconciler:
             self._hindrance = hindrance
 
 
-def _is_being_evaluated(evaluation: Evaluation, landed: LandedCheckpoint) -> bool:
-    """Whether another watcher's attempt may still read the weights that are held for it."""
-    if landed.weight_digest is None or evaluation.folder.held_model(landed) is None:
+def _is_over(item: _Item) -> bool:
+    """Whether there is no other attempt, although that is not told yet."""
+    try:
+        return settled_record(item.watched.evaluation, item.landed) is not None
+    except StoreError:
         return False
-    record = evaluation.folder.read_record(landed.weight_digest)
-    is_running = record is not None and record.state == "running"
-    return is_running and not evaluation.folder.is_interrupted(landed.weight_digest)
 
 
-def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> None:
-    """Remember that nothing more is to be done for a checkpoint, if so, and let its weights go."""
-    if settled_record(watched.evaluation, landed) is not None:
-        watched.settled.add(landed.mark)
+def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> EvaluationRecord | None:
+    """Return how a checkpoint's evaluation has ended, if it has, and let its weights go.
+
+    One that is done is remembered; one that was given up stays open until that is told.
+    """
+    record = settled_record(watched.evaluation, landed)
+    if record is not None:
         watched.evaluation.folder.release_model(landed)
+        if record.state == "done":
+            watched.settled.add(landed.mark)
+    return record

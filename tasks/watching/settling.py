@@ -125,7 +125,7 @@ def settle(
     if ownership is None:
         return "elsewhere"
     try:
-        record = evaluation.folder.read_record(digest) or _new_record(digest, landed)
+        record = evaluation.folder.read_record(digest) or _new_record(digest, landed, clock())
         if (hindrance := _hindrance(record, clock())) is not None:
             return hindrance
         if _publish_known(evaluation, record, clock):
@@ -137,8 +137,8 @@ def settle(
         ownership.release()
 
 
-def _new_record(digest: str, landed: LandedCheckpoint) -> EvaluationRecord:
-    return EvaluationRecord(weight_digest=digest, path=landed.path, series=secrets.token_hex(4))
+def _new_record(digest: str, landed: LandedCheckpoint, now: datetime) -> EvaluationRecord:
+    return EvaluationRecord(weight_digest=digest, path=landed.path, series=secrets.token_hex(4), began_at=now)
 
 
 def settled_record(evaluation: Evaluation, landed: LandedCheckpoint) -> EvaluationRecord | None:
@@ -149,6 +149,19 @@ def settled_record(evaluation: Evaluation, landed: LandedCheckpoint) -> Evaluati
     """
     record = None if landed.weight_digest is None else evaluation.folder.read_record(landed.weight_digest)
     return record if record is not None and record.is_settled else None
+
+
+def is_being_evaluated(evaluation: Evaluation, landed: LandedCheckpoint) -> bool:
+    """Whether another watcher's attempt may still read the weights that are held for it.
+
+    Raises:
+        StoreError: that cannot be told now.
+    """
+    if landed.weight_digest is None or evaluation.folder.held_model(landed) is None:
+        return False
+    record = evaluation.folder.read_record(landed.weight_digest)
+    is_running = record is not None and record.state == "running"
+    return is_running and not evaluation.folder.is_interrupted(landed.weight_digest)
 
 
 def _hindrance(record: EvaluationRecord, now: datetime) -> Literal["settled", "later"] | None:
