@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from prefect.states import Crashed, exception_to_failed_state
+from prefect.states import Crashed, Failed, exception_to_failed_state
 
 from flows.deployment_launcher import read_cause
 from infra.run_directory import list_runs
@@ -104,8 +104,8 @@ def types(runs: list[dict[str, Any]]) -> list[str]:
 
 def test_what_the_server_says_of_an_end_tells_an_outage_from_a_failure() -> None:
     def cause(error: Exception) -> str:
-        message = "Flow run encountered an exception:"
-        return read_cause(asyncio.run(exception_to_failed_state(error, message=message)))
+        said = asyncio.run(exception_to_failed_state(error, message="Flow run encountered an exception:")).message
+        return read_cause(Failed(message=said))
 
     assert cause(SetupError("the cluster does not answer: no")) == cause(TransientError("busy: no")) == "away"
     assert cause(EngineError("SetupError: no")) == cause(ValueError("no")) == "failed"
