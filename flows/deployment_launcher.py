@@ -14,17 +14,18 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound
-from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Crashed
 
 from flows.run_name import name_run
 from infra.run_ownership import OWNER_SILENCE_S
 from schemas.errors import TransientError
 from tasks.alerts.task import PREFECT_FAILURES
-from tasks.watching.launching import EvaluationEnd, EvaluationOrder
+from tasks.watching.launching import AWAY, EndCause, EvaluationEnd, EvaluationOrder, LocalLauncher, RunningEvaluation
 from tasks.watching.pulse import Pulse
 
-_DEPLOYMENT: Final = "evaluate/evaluate"
+DEPLOYMENT: Final = "evaluate/evaluate"
+_RAISED: Final = "Flow run encountered an exception: "
+"""How the server begins to say which error ended a run."""
 _WORKING_DIR: Final = "working_dir"
 """Variable of a pool of processes: the folder that a run's relative paths start from."""
 _POLL_S: Final = 2.0
@@ -36,19 +37,17 @@ _UNTAKEN_S: Final = 60.0
 logger = logging.getLogger(__name__)
 
 
-def find_deployment() -> DeploymentResponse:
-    """Return the deployment that evaluates.
+def find_deployment() -> DeploymentResponse | None:
+    """Return the deployment that evaluates; None where the Prefect server has none.
 
     Raises:
-        TransientError: there is no server, or it does not answer, or has no such deployment.
+        TransientError: the server does not answer.
     """
-    if not PREFECT_API_URL.value():
-        raise TransientError("PREFECT_API_URL is not set")
     try:
         with get_client(sync_client=True) as client:
-            return client.read_deployment_by_name(_DEPLOYMENT)
-    except ObjectNotFound as exc:
-        raise TransientError(f"the Prefect server has no deployment {_DEPLOYMENT}") from exc
+            return client.read_deployment_by_name(DEPLOYMENT)
+    except ObjectNotFound:
+        return None
     except PREFECT_FAILURES as exc:
         raise TransientError(f"the Prefect server does not answer ({exc})") from exc
 
@@ -56,6 +55,28 @@ def find_deployment() -> DeploymentResponse:
 def shares_files(deployment: DeploymentResponse) -> bool:
     """Whether its runs see the files of this machine by the same names: those of a pool of processes do."""
     return _WORKING_DIR in deployment.job_variables
+
+
+def read_cause(state: "State[object]") -> EndCause:
+    """Return why a run that ended in this state, and was not cancelled, did not complete."""
+    if state.is_crashed():  # a kill, a preemption, a reboot: the server has no word of its process
+        return "lost"
+    error = (state.message or "").removeprefix(_RAISED).partition(":")[0]
+    return "away" if error.rpartition(".")[2] in AWAY else "failed"
+
+
+class AutoLauncher:
+    """Runs evaluations by the deployment `evaluate` where the Prefect server has it, else on this machine."""
+
+    def launch(self, order: EvaluationOrder) -> RunningEvaluation:
+        """Start an attempt as is possible now.
+
+        Raises:
+            TransientError: the server does not answer, or does not take it.
+            SetupError: a process cannot be started.
+        """
+        launcher = LocalLauncher() if find_deployment() is None else DeploymentLauncher()
+        return launcher.launch(order)
 
 
 class DeploymentLauncher:
@@ -68,6 +89,8 @@ class DeploymentLauncher:
             TransientError: the server does not take it, or is not there.
         """
         deployment = find_deployment()
+        if deployment is None:
+            raise TransientError(f"the Prefect server has no deployment {DEPLOYMENT}; `milepost deploy` registers it")
         # relative paths of the configuration are the watcher's, wherever `milepost deploy` was given
         variables = {_WORKING_DIR: str(Path.cwd())} if shares_files(deployment) else None
         try:
@@ -81,7 +104,7 @@ class DeploymentLauncher:
                 )
         except PREFECT_FAILURES as exc:
             raise TransientError(
-                f"the Prefect server takes no run of {_DEPLOYMENT} ({exc}); where another version of Milepost has "
+                f"the Prefect server takes no run of {DEPLOYMENT} ({exc}); where another version of Milepost has "
                 "deployed it, `milepost deploy` renews it"
             ) from exc
         return DeploymentEvaluation(run, order)
@@ -133,7 +156,8 @@ class DeploymentEvaluation:
             self._tell_untaken()
         if state.is_pending() and time.monotonic() - self._since > _PENDING_S:
             client.delete_flow_run(self._run_id)  # whatever other state it is given, it would start all the same
-            return EvaluationEnd(error=f"the flow run {self._name} did not start in {_PENDING_S:g} s, and was deleted")
+            said = f"the flow run {self._name} did not start in {_PENDING_S:g} s, and was deleted"
+            return EvaluationEnd(error=said, cause="away")
         if (state.is_running() or state.is_cancelling()) and self._is_silent():
             return self._declare_dead(client, state)
         return None
@@ -144,8 +168,8 @@ class DeploymentEvaluation:
         said = f"{state.name}: {state.message or 'no reason given'}"
         if state.is_cancelled():
             remedy = f"remove {self._order.folder} to have it evaluated after all"
-            return EvaluationEnd(error=f"the flow run {self._name} was cancelled ({said}); {remedy}", is_unwanted=True)
-        return EvaluationEnd(error=said)
+            return EvaluationEnd(error=f"the flow run {self._name} was cancelled ({said}); {remedy}", cause="unwanted")
+        return EvaluationEnd(error=said, cause=read_cause(state))
 
     def _is_silent(self) -> bool:
         """Whether nobody has been at it for a minute."""

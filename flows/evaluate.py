@@ -47,7 +47,8 @@ T = TypeVar("T")
 
 def _name_run() -> str:
     parameters = flow_run.parameters
-    return name_run(EvaluationConfig.model_validate(parameters["config"]), parameters.get("checkpoint_path"))
+    config = EvaluationConfig.model_validate(parameters["config"])
+    return name_run(config.at_checkpoint(parameters.get("checkpoint_path")))
 
 
 @flow(name="evaluate", flow_run_name=_name_run, description="Evaluate one checkpoint on one dataset")

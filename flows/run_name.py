@@ -10,9 +10,9 @@ _NAMED_FOLDERS: Final = 3
 """Of a checkpoint's path: trainers keep weights up to two folders below the one that names the step."""
 
 
-def name_run(config: EvaluationConfig, checkpoint_path: str | None = None) -> str:
+def name_run(config: EvaluationConfig) -> str:
     """Return the end of the checkpoint's path, the dataset and the training: one line, the same for each attempt."""
-    checkpoint = Path(checkpoint_path or config.actor.path)
+    checkpoint = Path(config.actor.path)
     dataset = config.valid_dataset.name or config.valid_dataset.path.partition("?")[0]
     named = "/".join(checkpoint.parts[-_NAMED_FOLDERS:])
     return to_plain_line(f"{named} on {dataset} ({config.experiment_name}/{config.trial_name})")

@@ -3,29 +3,27 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from prefect import flow
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_URL
 
-from flows.deployment_launcher import DeploymentLauncher, find_deployment, shares_files
+from flows.deployment_launcher import DEPLOYMENT, AutoLauncher, DeploymentLauncher, find_deployment, shares_files
+from flows.local_server import require_answer
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import SetupError, TransientError
-from schemas.events import CheckpointLanded
-from schemas.watch import LandedCheckpoint, WatchOutcome
-from tasks.alerts.task import announce
+from schemas.events import CheckpointLanded, EvaluationFailed
+from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
+from tasks.alerts.ledger import alert_folder, was_told
+from tasks.alerts.task import announce, announce_failure
 from tasks.inference.layout import check_layout
 from tasks.validation_set.loading import load_graded
 from tasks.watching.launching import EvaluationLauncher, LocalLauncher
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.root import find_root
+from tasks.watching.selection import check_selection
 from tasks.watching.settling import Evaluation, make_evaluation
-
-_EVENTS_END_S: Final = 5.0
-"""Seconds that the last events have to reach the server."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +39,12 @@ def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
     Raises:
         UserInputError: the folder cannot be watched, or the configuration cannot be launched.
     """
-    return watch([config], Path(root), once=True, is_patient=True)
+    try:
+        return watch([config], Path(root), once=True, is_patient=True)
+    except Exception as exc:  # nobody looks at the runs of a schedule
+        actor = config.actor.model_copy(update={"path": root})
+        announce_failure(exc, config.model_copy(update={"actor": actor}), "", None)
+        raise
 
 
 def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_patient: bool) -> WatchOutcome:
@@ -52,14 +55,13 @@ def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_pat
     Raises:
         UserInputError: the folder cannot be watched, or a configuration cannot be launched.
     """
+    for config in configs:
+        check_selection(config)
     evaluations = [make_evaluation(config) for config in configs]
     real = find_root(root, evaluations, is_patient=is_patient)
     launcher = _choose_launcher(configs)
-    try:
-        return Reconciler(real, evaluations, launcher, on_landed=_tell).run(once=once, is_patient=is_patient)
-    finally:
-        if PREFECT_API_URL.value():
-            EventsWorker.drain_all(timeout=_EVENTS_END_S)
+    reconciler = Reconciler(real, evaluations, launcher, on_landed=_tell_landed, on_given_up=_tell_given_up)
+    return reconciler.run(once=once, is_patient=is_patient)
 
 
 def _choose_launcher(configs: Sequence[EvaluationConfig]) -> EvaluationLauncher:
@@ -72,36 +74,67 @@ def _choose_launcher(configs: Sequence[EvaluationConfig]) -> EvaluationLauncher:
     for config in configs:
         check_launchable(config)
         open_store(config.cluster.fileroot).check_writable()
-    deployment = _find_wanted_deployment(configs[0])
+    wanted = configs[0].watch.launcher
+    if wanted == "local" or (wanted == "auto" and not PREFECT_API_URL.value()):
+        _check_inputs(configs, None)
+        return LocalLauncher(_require_server)
+    if wanted == "deployment":
+        _check_inputs(configs, _require_deployment())
+        return DeploymentLauncher()
+    try:
+        deployment = find_deployment()
+    except TransientError as exc:  # once it is back, it tells whether it has the deployment
+        logger.warning("%s; evaluations begin once it does", exc)
+    else:
+        _check_inputs(configs, deployment)
+        if deployment is None:
+            logger.info("the Prefect server has no deployment %s: evaluations run on this machine", DEPLOYMENT)
+    return AutoLauncher()
+
+
+def _check_inputs(configs: Sequence[EvaluationConfig], deployment: DeploymentResponse | None) -> None:
+    """Look at what each evaluation needs, whatever its checkpoint, as far as that is here; None: all of it.
+
+    Raises:
+        UserInputError: something cannot be used.
+    """
     for config in configs:
         if deployment is None:
             check_layout(config)
         if deployment is None or shares_files(deployment):
             load_graded(config)  # a dataset that cannot be read or graded is told now, not at each checkpoint
-    return LocalLauncher() if deployment is None else DeploymentLauncher()
 
 
-def _find_wanted_deployment(config: EvaluationConfig) -> DeploymentResponse | None:
-    """Return the deployment that is to evaluate; None where this machine is.
+def _require_deployment() -> DeploymentResponse:
+    """Return the deployment that is to evaluate.
 
     Raises:
-        SetupError: a deployment is asked for, and there is none.
+        SetupError: there is none.
     """
-    wanted = config.watch.launcher
-    if wanted == "local" or (wanted == "auto" and not PREFECT_API_URL.value()):
-        return None
+    problem = "PREFECT_API_URL is not set"
+    if PREFECT_API_URL.value():
+        try:
+            deployment = find_deployment()
+        except TransientError as exc:
+            problem = str(exc)
+        else:
+            if deployment is not None:
+                return deployment
+            problem = f"the Prefect server has no deployment {DEPLOYMENT}"
+    raise SetupError(f"watch.launcher is deployment, but {problem}; run `milepost deploy`, or set it to local")
+
+
+def _require_server() -> None:
+    """Raise TransientError while a Prefect server is asked for and does not answer: no evaluation would even start."""
+    api_url = PREFECT_API_URL.value()
     try:
-        return find_deployment()
-    except TransientError as exc:
-        if wanted == "deployment":
-            raise SetupError(
-                f"watch.launcher is deployment, but {exc}; run `milepost deploy`, or set it to local"
-            ) from exc
-        logger.info("evaluations run on this machine: %s", exc)
-        return None
+        if api_url:
+            require_answer(api_url)
+    except SetupError as exc:
+        raise TransientError(str(exc)) from exc
 
 
-def _tell(evaluation: Evaluation, landed: LandedCheckpoint) -> None:
+def _tell_landed(evaluation: Evaluation, landed: LandedCheckpoint) -> None:
     """Announce a checkpoint to the Prefect server, if there is one."""
     if not PREFECT_API_URL.value():
         return
@@ -114,3 +147,24 @@ def _tell(evaluation: Evaluation, landed: LandedCheckpoint) -> None:
         announced_by="watcher",
     )
     announce(event, evaluation.config)
+
+
+def _tell_given_up(evaluation: Evaluation, landed: LandedCheckpoint, record: EvaluationRecord) -> bool:
+    """Announce that there is no other attempt, unless a failure of these attempts has been told; return whether it is.
+
+    Without a server there is nobody to tell.
+    """
+    if not PREFECT_API_URL.value():
+        return True
+    config = evaluation.config
+    reason = (record.error or "").partition("\n")[0]  # what follows is the end of a log, which may hold anything
+    event = EvaluationFailed(
+        checkpoint=str(record.path),
+        global_step=landed.position.global_step,
+        dataset=config.valid_dataset.name or config.valid_dataset.path,
+        message=f"given up after {record.num_failures} attempts: {reason}",
+        run_id="",
+        error="GivenUp",
+        series=f"{evaluation.folder.key}-{record.weight_digest}-{record.series}",
+    )
+    return was_told(alert_folder(config.cluster.fileroot), event, since=record.began_at) or announce(event, config)

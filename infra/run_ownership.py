@@ -30,6 +30,9 @@ OWNER_SILENCE_S: Final = 60.0
 """Thirty beats: longer than the pauses of a busy machine or of a network file system that fails over."""
 _LOOK_S: Final = 0.5
 
+_UNSAID: Final[set[str]] = set()
+"""Owners of this process that have let go where no file could say so, as on a full disk: it may live on for weeks."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -65,11 +68,20 @@ class RunOwnership:
             last = _last_number(folder)
             if last and _is_owned(folder, last, silence_s, stopping):
                 return None
-            return cls(folder, last + 1) if _claim(folder, last + 1) else None
+            return cls._begin(folder, last + 1) if _claim(folder, last + 1) else None
         except OSError as exc:
             raise StoreError(
                 f"{folder} cannot be written ({exc.strerror or exc}); point cluster.fileroot at a folder that can"
             ) from exc
+
+    @classmethod
+    def _begin(cls, folder: Path, number: int) -> Self:
+        _UNSAID.discard(os.path.realpath(_over_path(folder, number)))  # of a folder that was removed since
+        try:
+            return cls(folder, number)
+        except (OSError, RuntimeError):  # a full disk, or no thread left
+            _say_over(folder, number)
+            raise
 
     @property
     def beat_path(self) -> Path:
@@ -89,8 +101,7 @@ class RunOwnership:
         """Let go; the numbers stay, as removing them would race with the next owner."""
         self._stopping.set()
         self._thread.join()
-        with suppress(OSError):  # unsaid, the end of this process says it
-            _over_path(self._folder, self._number).touch()
+        _say_over(self._folder, self._number)
 
     def _run(self) -> None:
         while not self._stopping.wait(BEAT_INTERVAL_S):
@@ -122,7 +133,7 @@ def is_abandoned(run_folder: Path) -> bool:
     folder = run_folder / "owners"
     try:
         last = _last_number(folder)
-        if not last or _over_path(folder, last).exists():
+        if not last or _is_over(folder, last):
             return last > 0
         return is_alive(ProcessIdentity.model_validate_json(_owner_path(folder, last).read_bytes())) is False
     except (OSError, ValidationError):
@@ -154,7 +165,7 @@ def _last_number(folder: Path) -> int:
 
 def _is_owned(folder: Path, number: int, silence_s: float, stopping: threading.Event | None) -> bool:
     """Whether the owner of that number lives and has not let go."""
-    if _over_path(folder, number).exists():
+    if _is_over(folder, number):
         return False
     path = _owner_path(folder, number)
     try:
@@ -175,7 +186,7 @@ def _beats_on(folder: Path, number: int, silence_s: float, stopping: threading.E
     while time.monotonic() < deadline:
         if stopping.wait(min(_LOOK_S, silence_s)):
             return True
-        if _over_path(folder, number).exists():
+        if _is_over(folder, number):
             return False
         if _read_beat(folder, number) != first:
             return True
@@ -197,6 +208,19 @@ def _claim(folder: Path, number: int) -> bool:
     finally:
         temporary.unlink(missing_ok=True)
     return True
+
+
+def _say_over(folder: Path, number: int) -> None:
+    path = _over_path(folder, number)
+    try:
+        path.touch()
+    except OSError:  # to others, the end of this process says it
+        _UNSAID.add(os.path.realpath(path))
+
+
+def _is_over(folder: Path, number: int) -> bool:
+    path = _over_path(folder, number)
+    return path.exists() or os.path.realpath(path) in _UNSAID
 
 
 def _read_beat(folder: Path, number: int) -> bytes:

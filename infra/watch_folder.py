@@ -104,12 +104,15 @@ class WatchFolder:
         Raises:
             StoreError: they cannot be listed.
         """
-        try:
-            return {path.name for path in self._checkpoints.iterdir()}
-        except FileNotFoundError:
-            return set()  # nothing was watched yet
-        except OSError as exc:
-            raise self._cannot_read(self._checkpoints, exc) from exc
+        return self._names_in(self._checkpoints)
+
+    def digests(self) -> set[str]:
+        """Return the digests of all weights whose evaluation was begun.
+
+        Raises:
+            StoreError: they cannot be listed.
+        """
+        return self._names_in(self._results)
 
     def read_landed(self, mark: str) -> LandedCheckpoint:
         """Return what is known of a checkpoint.
@@ -125,18 +128,21 @@ class WatchFolder:
                 f"{path} cannot be read as a checkpoint that landed: {exc}; remove {path.parent} to have it found again"
             ) from exc
 
-    def land(self, landed: LandedCheckpoint, report: CheckpointReport | None) -> str | None:
-        """Keep a checkpoint with its weights; nothing where it is kept already, unless as one that was never whole.
+    def land(
+        self, landed: LandedCheckpoint, report: CheckpointReport | None, *, signature: str | None = None
+    ) -> str | None:
+        """Keep a checkpoint with its weights; nothing where it is kept already, unless as one that vanished.
 
         Args:
             landed: what is known of it.
             report: its inspection; None for one that vanished.
+            signature: state of its folder as it was inspected, with all its files; None with no report.
 
         Returns:
             Why its weights do not outlive the trainer's rotation; None when they do.
 
         Raises:
-            FileNotFoundError: a file of the checkpoint vanished meanwhile.
+            FileNotFoundError: a file of the checkpoint vanished or was rewritten meanwhile.
             OSError: its weights cannot be linked.
             StoreError: the folder cannot be written.
         """
@@ -146,6 +152,7 @@ class WatchFolder:
             if report is not None:
                 model = whole / _MODEL / landed.model_name
                 reason = link_checkpoint(report, model)
+                _require_unchanged(landed.path, report.path, signature)
                 state = read_state(landed.path, model)
                 landed = landed.model_copy(update={"held_mark": state and state.mark})
             try:
@@ -156,9 +163,10 @@ class WatchFolder:
             except OSError as exc:
                 if exc.errno not in _IS_THERE:
                     raise self._cannot_write(exc) from exc
-                if report is not None and not self.read_landed(landed.mark).number:  # it had only been out of sight
+                before = self.read_landed(landed.mark)
+                if report is not None and not before.is_usable:  # it had only been out of sight
                     self._put_model(whole / _MODEL, landed.mark)
-                    self.update_landed(landed)
+                    self.update_landed(_seen_again(before, landed))
         return reason
 
     def hold_again(self, landed: LandedCheckpoint, report: CheckpointReport) -> None:
@@ -173,6 +181,7 @@ class WatchFolder:
                 return
             with staging_folder(self._staging) as place:
                 link_checkpoint(report, place / _MODEL / landed.model_name)
+                _require_unchanged(landed.path, report.path, state.signature)
                 self._put_model(place / _MODEL, landed.mark)
         except FileNotFoundError:
             return
@@ -296,6 +305,14 @@ class WatchFolder:
             if exc.errno not in _IS_THERE:
                 raise
 
+    def _names_in(self, folder: Path) -> set[str]:
+        try:
+            return {path.name for path in folder.iterdir()}
+        except FileNotFoundError:
+            return set()  # nothing was watched yet
+        except OSError as exc:
+            raise self._cannot_read(folder, exc) from exc
+
     def _cannot_read(self, path: Path, exc: OSError) -> StoreError:
         return StoreError(f"{path} cannot be read now ({exc.strerror or exc}); see whether its file system is there")
 
@@ -304,6 +321,20 @@ class WatchFolder:
             f"{self.path} cannot be written ({exc.strerror}); free space there, make it writable or point "
             "cluster.fileroot elsewhere"
         )
+
+
+def _require_unchanged(folder: Path, model: Path, signature: str | None) -> None:
+    """Raise FileNotFoundError where a file is not what it was: what was linked meanwhile is of no one checkpoint."""
+    state = read_state(folder, model)
+    if state is None or state.signature != signature:
+        raise FileNotFoundError(errno.ENOENT, "was rewritten or removed while it was linked", str(folder))
+
+
+def _seen_again(before: LandedCheckpoint, now: LandedCheckpoint) -> LandedCheckpoint:
+    """Return what is kept of a checkpoint that had vanished: its turn, where it had one, stays its own."""
+    if not before.number:
+        return now
+    return before.model_copy(update={"is_vanished": False, "held_mark": now.held_mark})
 
 
 def _silence_s(path: Path, now_s: float) -> float:

@@ -173,12 +173,15 @@ class EvaluationFailed(RunEvent):
     title: ClassVar[str] = "Evaluation failed"
 
     error: str
-    """Class of the error."""
+    """Class of the error; `GivenUp` where a watcher makes no further attempt."""
+    series: str = ""
+    """Of one that is given up, its attempts; else empty."""
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """The run, or what was to be evaluated where there is none yet; and the error."""
-        return (*((self.run_id,) if self.run_id else (self.checkpoint, self.dataset)), self.error)
+        """The run, or what was to be evaluated where there is none yet; the error; the attempts that are over."""
+        what = (self.run_id,) if self.run_id else (self.checkpoint, self.dataset)
+        return (*what, self.error, self.series) if self.series else (*what, self.error)
 
 
 class ConsistencyViolated(RunEvent):

@@ -74,6 +74,11 @@ class LandedCheckpoint(Model):
     weight_digest: str | None = None
     """Digest of its weights, once they have been read."""
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it was whole, and is there as far as is known."""
+        return self.number > 0 and not self.is_vanished
+
 
 class EvaluationRecord(Model):
     """record.json: how the evaluation of one model stands."""
@@ -88,6 +93,14 @@ class EvaluationRecord(Model):
     """Where it stands. `running` with a dead owner is one that was interrupted, and goes on."""
     num_failures: int = 0
     """Attempts that failed."""
+    num_outages: int = 0
+    """Attempts that an outage ended: they do not count as failures."""
+    num_idle: int = 0
+    """The last attempts in a row that finished no sample: the wait before the next one doubles with each."""
+    num_samples: int = 0
+    """Finished samples of its run when an attempt was cut off last."""
+    began_at: datetime | None = None
+    """Start of the first attempt; None where an earlier version made the record."""
     started_at: datetime | None = None
     """Start of the last attempt."""
     not_before: datetime | None = None
@@ -98,6 +111,11 @@ class EvaluationRecord(Model):
     """The published run."""
     finished_at: datetime | None = None
     """When it was settled."""
+
+    @property
+    def num_attempts(self) -> int:
+        """Attempts that have ended."""
+        return self.num_failures + self.num_outages
 
     @property
     def is_settled(self) -> bool:

@@ -69,6 +69,15 @@ def read_ledger(folder: Path) -> list[AlertRecord]:
     return sorted(records, key=lambda record: record.occurred_at)
 
 
+def was_told(folder: Path, event: Event, *, since: datetime | None) -> bool:
+    """Whether an event of this kind about the same checkpoint and subject was told; `since` None: ever."""
+    return any(
+        (record.event, record.checkpoint, record.subject) == (event.event, event.checkpoint, event.subject)
+        for record in read_ledger(folder)
+        if record.told and (since is None or record.occurred_at >= since)
+    )
+
+
 def to_alert_table(records: Sequence[AlertRecord], identity: RunIdentity) -> pa.Table:
     """Return the rows of table `alerts`: what was told of the run's checkpoint on its dataset until now."""
     rows = [

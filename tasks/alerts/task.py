@@ -32,12 +32,12 @@ _GOOD_NEWS: Final = (CheckpointLanded, EvaluationCompleted)
 logger = logging.getLogger(__name__)
 
 
-def announce(event: Event, config: EvaluationConfig) -> None:
+def announce(event: Event, config: EvaluationConfig) -> bool:
     """Emit an event and say the same in the log; nothing where its cause was told before.
 
     Its resource carries `milepost.alert`: `send`, or `silenced` within `alerts.silence_hours` of one like it. Whoever
     listens finds the `title` and `text` of a message for people beside the event's own fields. It counts as told once
-    a server that goes on after this command has taken it.
+    a server that goes on after this command has taken it; returns whether it is told by now.
     """
     folder = alert_folder(config.cluster.fileroot)
     record = make_record(
@@ -48,14 +48,16 @@ def announce(event: Event, config: EvaluationConfig) -> None:
         now=datetime.now(UTC),
     )
     if record is None:
-        logger.info("%s: told before: %s", event.event, event.message)
-        return
+        logger.debug("%s: told before: %s", event.event, event.message)
+        return True
     logger.log(
         logging.INFO if isinstance(event, _GOOD_NEWS) else logging.WARNING,
         "%s%s: %s", event.event, " (silenced)" if record.silenced else "", event.message,
     )  # fmt: skip
     # entered last: a process that is killed in between tells it again, and the server drops an id that it has seen
-    enter_record(folder, record.model_copy(update={"told": _emit(event, record, config)}))
+    is_told = _emit(event, record, config)
+    enter_record(folder, record.model_copy(update={"told": is_told}))
+    return is_told
 
 
 def _emit(event: Event, record: AlertRecord, config: EvaluationConfig) -> bool:

@@ -5,20 +5,27 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, Literal, Protocol, cast
 
 from infra.atomic import write_text_atomically
 from infra.log_files import read_end
 from schemas.config import EvaluationConfig, config_to_yaml
-from schemas.errors import SetupError
+from schemas.errors import SetupError, TransientError
 
 _COMMAND: Final = (
     "import sys; from infra.processes import end_with_parent; end_with_parent(int(sys.argv.pop(1)))\n"
     "from flows.cli import main; main()"
 )
 _TAIL_BYTES: Final = 2_000
+
+EndCause = Literal["failed", "unwanted", "away", "lost"]
+"""unwanted: somebody put an end to it, there is no other attempt. away: what it needs is not there, as a server or a
+cluster. lost: whatever ran it is gone, as after a reboot."""
+AWAY: Final = frozenset(error.__name__ for error in (SetupError, TransientError))
+"""Errors that say so of the surroundings, and nothing of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +46,8 @@ class EvaluationEnd:
 
     error: str
     """What it said; empty when it went well."""
-    is_unwanted: bool = False
-    """Whether somebody put an end to it: there is no other attempt."""
+    cause: EndCause = "failed"
+    """Why it published nothing, if it did not."""
 
 
 class RunningEvaluation(Protocol):
@@ -71,12 +78,18 @@ class EvaluationLauncher(Protocol):
 class LocalLauncher:
     """Runs `milepost evaluate` in a process that cannot outlive this one."""
 
+    def __init__(self, require_surroundings: Callable[[], None] = lambda: None) -> None:
+        """`require_surroundings` raises TransientError while something is away that every evaluation needs."""
+        self._require_surroundings = require_surroundings
+
     def launch(self, order: EvaluationOrder) -> "LocalEvaluation":
         """Start the process.
 
         Raises:
+            TransientError: something is away that it needs.
             SetupError: it cannot be started.
         """
+        self._require_surroundings()
         config_path, log_path = order.folder / "config.yaml", order.folder / "attempt.log"
         write_text_atomically(config_path, config_to_yaml(order.config))
         result_path = order.folder / "attempt.json"
@@ -105,7 +118,7 @@ class LocalEvaluation:
         code = self._process.poll()
         if code is None:
             return None
-        return EvaluationEnd(error="" if code == 0 else self._read_error(code))
+        return EvaluationEnd(error="") if code == 0 else self._read_end(code)
 
     def stop(self) -> bool:
         """Ask it to end, as Ctrl-C does: its workers end and its run is resumable."""
@@ -113,13 +126,14 @@ class LocalEvaluation:
             self._process.send_signal(signal.SIGTERM)
         return True
 
-    def _read_error(self, code: int) -> str:
+    def _read_end(self, code: int) -> EvaluationEnd:
         try:
             document: object = json.loads(self._result_path.read_bytes())
             error = cast("dict[str, dict[str, object]]", document)["error"]
-            return str(error["message"])
+            return EvaluationEnd(error=str(error["message"]), cause="away" if error["type"] in AWAY else "failed")
         except (OSError, ValueError, KeyError, TypeError):
-            return f"`milepost evaluate` ended with exit code {code}; the end of {self._log_path}:\n{self._log_tail()}"
+            said = f"`milepost evaluate` ended with exit code {code}; the end of {self._log_path}:\n{self._log_tail()}"
+            return EvaluationEnd(error=said)
 
     def _log_tail(self) -> str:
         try:

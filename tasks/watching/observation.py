@@ -43,6 +43,8 @@ class PendingCheckpoint:
     """Of its weights so far; None where there are none."""
     state: Literal["writing", "unusable"]
     detail: str
+    is_whole: bool = False
+    """Whether nothing is wanting but that its trainer has finished it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class Observation:
     pending: tuple[PendingCheckpoint, ...]
     """The rest."""
     gone: tuple[PendingCheckpoint, ...]
-    """Those that were pending at the last look, and whose folder is not there any more."""
+    """Those that were there at the last look, are not known, and whose folder is not there any more."""
 
 
 class Observer:
@@ -87,7 +89,7 @@ class Observer:
         self._allow_pickle_weights = allow_pickle_weights
         self._base_folder = base_folder
         self._inspected: dict[Path, tuple[str, CheckpointReport]] = {}
-        self._pending: dict[Path, PendingCheckpoint] = {}
+        self._unlanded: dict[Path, PendingCheckpoint] = {}
 
     def look(self, known: Collection[str]) -> Observation:
         """Return what there is now; checkpoints whose mark is in `known` are not inspected.
@@ -99,18 +101,21 @@ class Observer:
         announced = {_real(one.path): one.announced_at for one in read_announcements(self._root)}
         whole: list[WholeCheckpoint] = []
         pending: list[PendingCheckpoint] = []
+        unlanded: dict[Path, PendingCheckpoint] = {}
         for number, one in enumerate(found):
             state, hindrance = _read_state(one)
             if state is None:
                 pending.append(_without_model(one, hindrance))
             elif state.mark not in known:
                 report = self._inspect(one, state)
+                unlanded[one.folder] = self._describe_pending(one, state, report)
                 if report.status == "complete" and self._is_finished(one, state, announced, found[number + 1 :]):
                     whole.append(WholeCheckpoint(found=_with_state(one, report), report=report, state=state))
                 else:
-                    pending.append(self._describe_pending(one, state, report))
-        gone = [one for path, one in self._pending.items() if one.folder and _is_removed(path)]
-        self._pending = {one.found.folder: one for one in pending}
+                    pending.append(unlanded[one.folder])
+        before = [one for one in self._unlanded.values() if one.folder and one.folder.mark not in known]
+        gone = [one for one in before if _is_removed(one.found.folder)]
+        self._unlanded = unlanded
         self._inspected = {one.folder: self._inspected[one.folder] for one in found if one.folder in self._inspected}
         whole.sort(key=lambda one: training_order(one.found))
         return Observation(whole=tuple(whole), pending=tuple(pending), gone=tuple(gone))
@@ -120,7 +125,13 @@ class Observer:
     ) -> PendingCheckpoint:
         word = "unusable" if report.status == "needs_conversion" else "writing"
         detail = "; ".join(report.problems) or f"whole; finished once it has not changed for {self._settle_s:g} s"
-        return PendingCheckpoint(found=_with_state(one, report), folder=state, state=word, detail=detail)
+        return PendingCheckpoint(
+            found=_with_state(one, report),
+            folder=state,
+            state=word,
+            detail=detail,
+            is_whole=report.status == "complete",
+        )
 
     def _inspect(self, one: FoundCheckpoint, state: FolderState) -> CheckpointReport:
         before = self._inspected.get(one.folder)

@@ -14,7 +14,8 @@ from infra.run_directory import RunDirectory, runs_root, unfinished_runs
 from infra.run_ownership import is_owned
 from infra.store import open_store
 from schemas.config import load_config
-from schemas.errors import MilepostError
+from schemas.errors import MilepostError, WorkerError
+from tasks.inference.worker_files import read_heartbeat
 from tasks.watching.evaluation_key import evaluation_key
 
 
@@ -46,6 +47,16 @@ def is_being_made(fileroot: Path, *, weight_digest: str, key: str, stopping: thr
     )
 
 
+def num_finished(fileroot: Path, *, weight_digest: str, key: str) -> int:
+    """Return the finished samples of the unfinished run of these weights and this key, by its workers' heartbeats.
+
+    Raises:
+        StoreError: a run cannot be read.
+    """
+    runs = (run for run in _unfinished(fileroot, weight_digest) if _key_of(run) == key)
+    return sum(_num_done(folder) for run in runs for folder in run.replica_dirs())
+
+
 def _unfinished(fileroot: Path, weight_digest: str) -> Iterator[RunDirectory]:
     for state in unfinished_runs(fileroot):
         run = RunDirectory(path=runs_root(fileroot) / state.run_id)
@@ -54,6 +65,14 @@ def _unfinished(fileroot: Path, weight_digest: str) -> Iterator[RunDirectory]:
                 yield run
         except MilepostError:
             continue  # one that was killed before it had a plan
+
+
+def _num_done(worker_folder: Path) -> int:
+    try:
+        heartbeat = read_heartbeat(worker_folder)
+    except WorkerError:
+        return 0
+    return 0 if heartbeat is None else heartbeat.num_done
 
 
 def _key_of(run: RunDirectory) -> str | None:

@@ -18,13 +18,13 @@ from typing import Final
 
 from infra.announcements import SPOOL
 from schemas.config import config_to_yaml
-from schemas.errors import CheckpointError, MilepostError, TransientError
-from schemas.watch import LandedCheckpoint, WatchOutcome
+from schemas.errors import CheckpointError, MilepostError, StoreError, TransientError
+from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
 from tasks.watching.launching import EvaluationLauncher
 from tasks.watching.observation import Observer, WholeCheckpoint, describe_landed
 from tasks.watching.root import describe_unreadable, make_observer
-from tasks.watching.selection import select_checkpoints
-from tasks.watching.settling import Evaluation, Settlement, identify, is_settled, settle
+from tasks.watching.selection import newest_of_each_training, select_checkpoints
+from tasks.watching.settling import Evaluation, Settlement, identify, is_being_evaluated, settle, settled_record
 
 _TICK_S: Final = 0.25
 """Between two looks at whether a trainer has announced something, and at what is due."""
@@ -84,6 +84,9 @@ class Reconciler:
         launcher: EvaluationLauncher,
         *,
         on_landed: Callable[[Evaluation, LandedCheckpoint], None] = lambda _evaluation, _landed: None,
+        on_given_up: Callable[[Evaluation, LandedCheckpoint, EvaluationRecord], bool] = (
+            lambda _evaluation, _landed, _record: True
+        ),
     ) -> None:
         """Take what to watch.
 
@@ -91,7 +94,10 @@ class Reconciler:
             root: folder of the checkpoints, as `find_root` returns it.
             evaluations: what each checkpoint gets; the first one's section `watch` says how many at once.
             launcher: runs them.
-            on_landed: called in another thread when a checkpoint's weights have been read; maybe again after a restart.
+            on_landed: called in another thread when a checkpoint's weights have been read, and again whenever its
+                evaluation is taken up.
+            on_given_up: called in another thread when there is no other attempt at an evaluation, by each watcher
+                again, and by this one until it returns True.
 
         Raises:
             CheckpointError: tokenizer_path cannot be used.
@@ -99,9 +105,13 @@ class Reconciler:
         self._root = root
         self._launcher = launcher
         self._on_landed = on_landed
+        self._on_given_up = on_given_up
         self._watched = [_Watched(evaluation, make_observer(root, evaluation)) for evaluation in evaluations]
         self._settings = evaluations[0].config.watch
         self._rest_s = max(self._settings.poll_s, self._settings.retry_after_s)
+        self._is_once = False
+        self._seen_at = 0.0
+        self._is_settling = False
         self._stopping = threading.Event()
         self._wake = SimpleQueue[None]()
         self._lock = threading.Lock()
@@ -111,11 +121,14 @@ class Reconciler:
         self._warned_at = -_UNREADABLE_S
         self._paused_until = 0.0
         self._hindrance = ""
+        self._told: set[str] = set()
         self._num_done = 0
         self._num_failed = 0
 
     def run(self, *, once: bool = False, is_patient: bool = True) -> WatchOutcome:
         """Watch until stopped; with `once`, until all that can be done now has been tried one time.
+
+        What is whole, and is finished once it has rested for `settle_s`, can be done now.
 
         Raises:
             CheckpointError: the root cannot be read, and the caller is not patient.
@@ -124,25 +137,30 @@ class Reconciler:
         for watched in self._watched:
             watched.evaluation.folder.prepare(config_to_yaml(watched.evaluation.config))
         if once:
-            self._rest_s = float("inf")
+            self._is_once, self._rest_s = True, float("inf")
         for watched in self._watched:  # all of them live by now
             watched.evaluation.folder.release_silent()
         try:
+            settled_at = time.monotonic() + max(one.evaluation.config.watch.settle_s for one in self._watched)
+            announced = self._announced_ns()
             self._look(is_patient=is_patient)
-            looked_at, announced = time.monotonic(), self._announced_ns()
+            looked_at = time.monotonic()
             while not self._stopping.is_set():
-                self._refill(once=once)
-                if once and not self._slots and self._reader is None:
+                self._refill()
+                is_idle = not self._slots and self._reader is None
+                if self._is_once and is_idle and (not self._is_settling or self._seen_at >= settled_at):
                     break
                 with suppress(Empty):  # no Event: one that waits in Python code loses its lock to a second signal
                     self._wake.get(timeout=_TICK_S)
-                if time.monotonic() - looked_at >= self._settings.poll_s or self._announced_ns() != announced:
+                now = time.monotonic()
+                is_due = now - looked_at >= self._settings.poll_s or self._seen_at < settled_at <= now
+                if is_due or self._announced_ns() != announced:
                     announced = self._announced_ns()
                     self._look_again()
                     looked_at = time.monotonic()
         finally:
             self.stop()
-        num_open = len(self._open_items())
+        num_open = sum(not _is_over(item) for item in self._open_items())
         return WatchOutcome(root=self._root, num_done=self._num_done, num_failed=self._num_failed, num_open=num_open)
 
     def stop(self) -> None:
@@ -168,19 +186,22 @@ class Reconciler:
 
     def _look(self, *, is_patient: bool) -> None:
         """See what is there now."""
+        self._seen_at, self._is_settling = time.monotonic(), False
         for watched in self._watched:
             watched.evaluation.folder.show_life()
-            self._read_landed(watched)
+            unreadable = self._read_landed(watched)
             try:
-                # one that was removed half-written may have been out of sight: it is looked at when it is back
-                seen = watched.observer.look({mark for mark, one in watched.landed.items() if one.number})
+                # one that vanished may have been out of sight: it is looked at when it is back
+                usable = {mark for mark, one in watched.landed.items() if one.is_usable}
+                seen = watched.observer.look(usable | unreadable)
             except OSError as exc:
                 self._tell_unreadable(exc, is_patient=is_patient)
                 return
+            self._is_settling |= any(one.is_whole for one in seen.pending)
             for whole in seen.whole:
                 self._land(watched, whole)
             for gone in seen.gone:
-                if gone.folder is not None:
+                if gone.folder is not None and gone.folder.mark not in watched.landed:
                     self._note_vanished(watched, describe_landed(gone.found, gone.folder, number=0, now=_now()))
             self._let_go(watched)
 
@@ -192,23 +213,46 @@ class Reconciler:
             self._warned_at = time.monotonic()
             logger.warning("%s; until then there is nothing to do", problem)
 
-    def _read_landed(self, watched: _Watched) -> None:
-        """Learn what other watchers, or earlier ones, have found, and what somebody has had forgotten."""
-        marks = watched.evaluation.folder.marks()
+    def _read_landed(self, watched: _Watched) -> set[str]:
+        """Learn what other watchers, or earlier ones, have found, and what somebody has had forgotten.
+
+        Returns the marks of those that cannot be read.
+        """
+        folder = watched.evaluation.folder
+        marks, digests = folder.marks(), folder.digests()
         for mark in watched.landed.keys() - marks:
             del watched.landed[mark]
             watched.settled.discard(mark)
+        for mark in tuple(watched.settled):
+            known = watched.landed.get(mark)
+            if known is None or known.weight_digest not in digests:
+                watched.settled.discard(mark)
+        unreadable: set[str] = set()
         for mark in marks - watched.landed.keys():
-            landed = watched.evaluation.folder.read_landed(mark)
+            try:
+                landed = folder.read_landed(mark)
+            except StoreError as exc:
+                unreadable.add(mark)
+                self._tell_broken(exc)
+                continue
             if landed.path.is_relative_to(self._root):
                 watched.landed[mark] = landed
+        return unreadable
+
+    def _tell_broken(self, exc: StoreError) -> None:
+        """Say once of a file that holds up its checkpoint and no other, and count it: `once` must not end well."""
+        if str(exc) not in self._told:
+            self._told.add(str(exc))
+            with self._lock:
+                self._num_failed += 1
+            logger.warning("%s", exc)
 
     def _land(self, watched: _Watched, whole: WholeCheckpoint) -> None:
         folder = watched.evaluation.folder
         number = 1 + max((one.number for one in watched.landed.values()), default=0)
         landed = describe_landed(whole.found, whole.state, number=number, now=_now())
         try:
-            reason = folder.land(landed, whole.report)
+            reason = folder.land(landed, whole.report, signature=whole.state.signature)
         except FileNotFoundError:
             if not landed.path.exists():
                 self._note_vanished(watched, landed)
@@ -227,24 +271,27 @@ class Reconciler:
         selected = watched.selected
         for landed in selected:
             if landed.mark not in watched.settled:
-                _note_settled(watched, landed)
-        wanted = {landed.mark for landed in selected}
+                with suppress(StoreError):  # what is open is settled next, where it is told
+                    _note_settled(watched, landed)
         usable = [landed for landed in watched.landed.values() if not landed.is_vanished]
-        newest = max(usable, key=lambda one: one.number, default=None)
+        # the newest may yet turn out to be the end of an epoch, or of training
+        kept = {landed.mark for landed in selected} | newest_of_each_training(usable)
         for landed in usable:
-            if landed.mark in wanted or landed is newest:
-                continue  # the newest may yet turn out to be the end of an epoch, or of training
             may_be_read = landed.weight_digest is None and self._reader is not None
-            if may_be_read or _Item(watched, landed.mark).key in self._slots:
-                continue  # it was wanted a moment ago
-            if not _is_being_evaluated(watched.evaluation, landed):
-                watched.evaluation.folder.release_model(landed)
+            was_wanted = may_be_read or _Item(watched, landed.mark).key in self._slots  # a moment ago
+            if landed.mark in kept or was_wanted:
+                continue
+            try:
+                if not is_being_evaluated(watched.evaluation, landed):
+                    watched.evaluation.folder.release_model(landed)
+            except StoreError as exc:
+                self._tell_broken(exc)
 
     def _note_vanished(self, watched: _Watched, landed: LandedCheckpoint) -> None:
         logger.warning("%s was removed before it was whole", landed.path)
         vanished = landed.model_copy(update={"is_vanished": True, "number": 0, "model_name": ""})
         watched.evaluation.folder.land(vanished, None)
-        watched.landed[landed.mark] = vanished
+        watched.landed[landed.mark] = watched.evaluation.folder.read_landed(landed.mark)
 
     def _open_items(self) -> list[_Item]:
         """Return what is wanted and not settled: the first of each evaluation, then the second of each, and so on."""
@@ -254,7 +301,7 @@ class Reconciler:
         ]
         return [item for item in chain.from_iterable(zip_longest(*queues)) if item is not None]
 
-    def _refill(self, *, once: bool) -> None:
+    def _refill(self) -> None:
         """Start what is due and there is room for. Weights are read for one evaluation more than run at once."""
         self._slots = {key: thread for key, thread in self._slots.items() if thread.is_alive()}
         if self._reader is not None and not self._reader.is_alive():
@@ -270,7 +317,7 @@ class Reconciler:
                 if self._reader is None:
                     self._reader = self._start(item, self._identify, daemon=True)
             elif len(self._slots) < self._settings.max_concurrent and now >= self._paused_until:
-                self._aside[item.key] = float("inf") if once else now + self._settings.poll_s
+                self._aside[item.key] = float("inf") if self._is_once else now + self._settings.poll_s
                 self._slots[item.key] = self._start(item, self._settle, daemon=False)
 
     def _start(self, item: _Item, work: Callable[[_Item], None], *, daemon: bool) -> threading.Thread:
@@ -300,6 +347,7 @@ class Reconciler:
 
     def _settle(self, item: _Item) -> None:
         evaluation = item.watched.evaluation
+        self._on_landed(evaluation, item.landed)  # whoever read the weights may have died before, or met no server
         try:
             ending: Settlement = settle(evaluation, item.landed, self._launcher, clock=_now, stopping=self._stopping)
         except TransientError as exc:
@@ -307,10 +355,17 @@ class Reconciler:
             return
         with self._lock:
             self._num_done += ending == "done"
-            self._num_failed += ending == "failed"
+            self._num_failed += ending in ("failed", "away")
+            if ending == "away" and not self._is_once:  # the others need the same, as a rule
+                self._paused_until = time.monotonic() + self._rest_s
             self._hindrance = ""
-        item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
-        _note_settled(item.watched, item.landed)
+        landed = item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
+        record = _note_settled(item.watched, landed)
+        if record is not None and record.state == "failed":
+            if self._on_given_up(evaluation, landed, record):
+                item.watched.settled.add(item.mark)
+            else:
+                self._aside[item.key] = time.monotonic() + self._rest_s
 
     def _pause(self, hindrance: str) -> None:
         """Launch nothing for a while, whatever the checkpoint: what launches is out of reach."""
@@ -322,17 +377,22 @@ class Reconciler:
             self._hindrance = hindrance
 
 
-def _is_being_evaluated(evaluation: Evaluation, landed: LandedCheckpoint) -> bool:
-    """Whether another watcher's attempt may still read the weights that are held for it."""
-    if landed.weight_digest is None or evaluation.folder.held_model(landed) is None:
+def _is_over(item: _Item) -> bool:
+    """Whether there is no other attempt, although that is not told yet."""
+    try:
+        return settled_record(item.watched.evaluation, item.landed) is not None
+    except StoreError:
         return False
-    record = evaluation.folder.read_record(landed.weight_digest)
-    is_running = record is not None and record.state == "running"
-    return is_running and not evaluation.folder.is_interrupted(landed.weight_digest)
 
 
-def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> None:
-    """Remember that nothing more is to be done for a checkpoint, if so, and let its weights go."""
-    if is_settled(watched.evaluation, landed):
-        watched.settled.add(landed.mark)
+def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> EvaluationRecord | None:
+    """Return how a checkpoint's evaluation has ended, if it has, and let its weights go.
+
+    One that is done is remembered; one that was given up stays open until that is told.
+    """
+    record = settled_record(watched.evaluation, landed)
+    if record is not None:
         watched.evaluation.folder.release_model(landed)
+        if record.state == "done":
+            watched.settled.add(landed.mark)
+    return record

@@ -9,7 +9,24 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from schemas.config import EvaluationConfig
+from schemas.errors import ConfigError
 from schemas.watch import LandedCheckpoint
+
+
+def check_selection(config: EvaluationConfig) -> None:
+    """Check that the section `watch` asks for any checkpoint at all.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    evaluator, watch = config.evaluator, config.watch
+    frequencies = (evaluator.freq_epochs, evaluator.freq_steps, evaluator.freq_secs)
+    is_asked = watch.first or evaluator.eval_before_train or watch.final_after_s is not None
+    if watch.select == "frequency" and not any(frequencies) and not is_asked:
+        raise ConfigError(
+            "watch.select is frequency, and evaluator.freq_epochs, freq_steps and freq_secs are all null: no "
+            "checkpoint would be evaluated; set one of them to 1 or more, or watch.select to all"
+        )
 
 
 def select_checkpoints(
@@ -32,9 +49,19 @@ def select_checkpoints(
     if usable and watch.final_after_s is not None:
         last = max(usable, key=lambda one: one.landed_at)
         if now - last.landed_at >= timedelta(seconds=watch.final_after_s):
-            wanted.add(usable[-1].mark)
+            wanted.add(_last_saved(usable).mark)
     chosen = [one for one in usable if one.mark in wanted]
     return chosen if watch.order == "oldest" else chosen[::-1]
+
+
+def newest_of_each_training(landed: Sequence[LandedCheckpoint]) -> set[str]:
+    """Return the marks of those that each training saved last."""
+    return {_last_saved(_by_training(series)).mark for series in _series(landed)}
+
+
+def _last_saved(landed: Sequence[LandedCheckpoint]) -> LandedCheckpoint:
+    """Return the one saved last, of some by training step: one of an earlier training may have a later step."""
+    return max(reversed(landed), key=lambda one: one.saved_at)
 
 
 def _by_training(landed: Sequence[LandedCheckpoint]) -> list[LandedCheckpoint]:

@@ -29,21 +29,22 @@ from infra.checkpoints.digests import digest_checkpoint
 from infra.run_ownership import RunOwnership
 from infra.watch_folder import WatchFolder
 from schemas.config import EvaluationConfig
-from schemas.errors import CheckpointError, MilepostError, TransientError
+from schemas.errors import CheckpointError, MilepostError, SetupError, TransientError
 from schemas.watch import EvaluationRecord, LandedCheckpoint
 from tasks.checkpoint.resolution import find_base
 from tasks.watching.evaluation_key import evaluation_key
 from tasks.watching.launching import EvaluationEnd, EvaluationLauncher, EvaluationOrder, RunningEvaluation
-from tasks.watching.published import find_published, is_being_made
+from tasks.watching.published import find_published, is_being_made, num_finished
 
 _POLL_S: Final = 0.2
 _STOP_S: Final = 30.0
 """Seconds that a stopped attempt has to end: it cancels jobs and closes its journals."""
-_LONGEST_WAIT: Final = timedelta(hours=1)
+_LONGEST_WAIT_S: Final = 3600.0
+_MAX_DOUBLINGS: Final = 32
 
-Settlement = Literal["done", "failed", "settled", "elsewhere", "later", "vanished", "stopped"]
-"""failed: this attempt. settled: before, by somebody. elsewhere: another process is at it. later: its next attempt is
-not due yet."""
+Settlement = Literal["done", "failed", "away", "settled", "elsewhere", "later", "vanished", "stopped"]
+"""failed: this attempt. away: this attempt too, as what it needs is not there. settled: before, by somebody. elsewhere:
+another process is at it. later: its next attempt is not due yet."""
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ def settle(
     if ownership is None:
         return "elsewhere"
     try:
-        record = evaluation.folder.read_record(digest) or _new_record(digest, landed)
+        record = evaluation.folder.read_record(digest) or _new_record(digest, landed, clock())
         if (hindrance := _hindrance(record, clock())) is not None:
             return hindrance
         if _publish_known(evaluation, record, clock):
@@ -136,20 +137,31 @@ def settle(
         ownership.release()
 
 
-def _new_record(digest: str, landed: LandedCheckpoint) -> EvaluationRecord:
-    return EvaluationRecord(weight_digest=digest, path=landed.path, series=secrets.token_hex(4))
+def _new_record(digest: str, landed: LandedCheckpoint, now: datetime) -> EvaluationRecord:
+    return EvaluationRecord(weight_digest=digest, path=landed.path, series=secrets.token_hex(4), began_at=now)
 
 
-def is_settled(evaluation: Evaluation, landed: LandedCheckpoint) -> bool:
-    """Whether nothing more is to be done for a checkpoint: it is evaluated, or given up.
+def settled_record(evaluation: Evaluation, landed: LandedCheckpoint) -> EvaluationRecord | None:
+    """Return how a checkpoint's evaluation ended, well or given up; None while it has not.
 
     Raises:
         StoreError: its record cannot be read.
     """
-    if landed.weight_digest is None:
+    record = None if landed.weight_digest is None else evaluation.folder.read_record(landed.weight_digest)
+    return record if record is not None and record.is_settled else None
+
+
+def is_being_evaluated(evaluation: Evaluation, landed: LandedCheckpoint) -> bool:
+    """Whether another watcher's attempt may still read the weights that are held for it.
+
+    Raises:
+        StoreError: that cannot be told now.
+    """
+    if landed.weight_digest is None or evaluation.folder.held_model(landed) is None:
         return False
     record = evaluation.folder.read_record(landed.weight_digest)
-    return record is not None and record.is_settled
+    is_running = record is not None and record.state == "running"
+    return is_running and not evaluation.folder.is_interrupted(landed.weight_digest)
 
 
 def _hindrance(record: EvaluationRecord, now: datetime) -> Literal["settled", "later"] | None:
@@ -182,7 +194,7 @@ def _attempt(
     evaluation.folder.write_record(record)
     actor = evaluation.config.actor.model_copy(update={"path": str(landed.path), "pinned_path": str(model)})
     order = EvaluationOrder(
-        name=f"{evaluation.folder.key}-{record.weight_digest}-{record.series}{record.num_failures + 1}",
+        name=f"{evaluation.folder.key}-{record.weight_digest}-{record.series}{record.num_attempts + 1}",
         config=evaluation.config.model_copy(update={"actor": actor}),
         folder=evaluation.folder.result_folder(record.weight_digest),
     )
@@ -193,8 +205,8 @@ def _attempt(
         evaluation.folder.write_record(record.model_copy(update={"state": "waiting", "error": str(exc)}))
         raise
     except MilepostError as exc:
-        _note_failure(evaluation, record, EvaluationEnd(error=str(exc)), watch.clock())
-        return "failed"
+        cause = "away" if isinstance(exc, SetupError) else "failed"
+        return _note_end(evaluation, record, EvaluationEnd(error=str(exc), cause=cause), watch.clock())
 
     def stop() -> None:
         running.stop()
@@ -209,10 +221,10 @@ def _attempt(
         return "stopped"
     if not evaluation.folder.is_untouched(landed):
         _vanish(evaluation, landed)
-        evaluation.folder.write_record(record.model_copy(update={"state": "waiting", "error": end.error}))
+        changes = {"state": "waiting", "error": end.error, "num_outages": record.num_outages + 1}
+        evaluation.folder.write_record(record.model_copy(update=changes))
         return "vanished"
-    _note_failure(evaluation, record, end, watch.clock())
-    return "failed"
+    return _note_end(evaluation, record, end, watch.clock())
 
 
 def _wait(running: RunningEvaluation, stopping: threading.Event) -> EvaluationEnd | None:
@@ -238,19 +250,43 @@ def _publish_known(evaluation: Evaluation, record: EvaluationRecord, clock: Call
     return True
 
 
-def _note_failure(evaluation: Evaluation, record: EvaluationRecord, end: EvaluationEnd, now: datetime) -> None:
+def _note_end(
+    evaluation: Evaluation, record: EvaluationRecord, end: EvaluationEnd, now: datetime
+) -> Literal["failed", "away"]:
+    """Note an attempt that published nothing: as a failure, unless an outage ended it.
+
+    Of an attempt whose machine or process is gone nobody knows the reason, which may be the evaluation itself: only one
+    that had finished samples, which are never made again, does not count.
+    """
+    num_samples = record.num_samples
+    if end.cause == "lost":
+        found = num_finished(evaluation.fileroot, weight_digest=record.weight_digest, key=evaluation.folder.key)
+        num_samples = max(num_samples, found)
+    is_ahead = num_samples > record.num_samples
+    is_outage = end.cause == "away" or is_ahead
+    changed = record.model_copy(
+        update={
+            "num_failures": record.num_failures + (not is_outage),
+            "num_outages": record.num_outages + is_outage,
+            "num_idle": 0 if is_ahead else record.num_idle + 1,
+            "num_samples": num_samples,
+            "error": end.error or "it ended well, but published nothing",
+        }
+    )
+    evaluation.folder.write_record(_decide(evaluation, changed, now, is_unwanted=end.cause == "unwanted"))
+    return "away" if end.cause == "away" else "failed"
+
+
+def _decide(evaluation: Evaluation, record: EvaluationRecord, now: datetime, *, is_unwanted: bool) -> EvaluationRecord:
+    """Return a record with what follows from its failures and outages: another attempt, or none."""
     watch = evaluation.config.watch
-    num_failures = record.num_failures + 1
-    error = end.error or "it ended well, but published nothing"
-    changes: dict[str, object] = {"num_failures": num_failures, "error": error}
-    if end.is_unwanted or num_failures >= watch.max_attempts:
-        changes |= {"state": "failed", "finished_at": now, "not_before": None}
-        logger.error("%s: given up after %d attempts: %s", record.path, num_failures, error)
-    else:
-        wait = min(timedelta(seconds=watch.retry_after_s * 2 ** (num_failures - 1)), _LONGEST_WAIT)
-        changes |= {"state": "waiting", "not_before": now + wait}
-        logger.warning("%s: attempt %d failed, the next in %s: %s", record.path, num_failures, wait, error)
-    evaluation.folder.write_record(record.model_copy(update=changes))
+    if is_unwanted or record.num_failures >= watch.max_attempts:
+        logger.error("%s: given up after %d attempts: %s", record.path, record.num_failures, record.error)
+        return record.model_copy(update={"state": "failed", "finished_at": now, "not_before": None})
+    num_doublings = min(max(record.num_idle - 1, 0), _MAX_DOUBLINGS)
+    wait = timedelta(seconds=min(watch.retry_after_s * 2.0**num_doublings, _LONGEST_WAIT_S))
+    logger.warning("%s: attempt %d failed, the next in %s: %s", record.path, record.num_attempts, wait, record.error)
+    return record.model_copy(update={"state": "waiting", "not_before": now + wait})
 
 
 def _hold(evaluation: Evaluation, landed: LandedCheckpoint) -> Path | None:
@@ -267,7 +303,7 @@ def _hold(evaluation: Evaluation, landed: LandedCheckpoint) -> Path | None:
 def _vanish(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoint:
     """Note that a checkpoint is gone, unless another watcher has evaluated it meanwhile and let its weights go."""
     known = evaluation.folder.read_landed(landed.mark)
-    if is_settled(evaluation, known):
+    if settled_record(evaluation, known) is not None:
         return known
     logger.warning("%s was removed or rewritten before it could be evaluated", landed.path)
     vanished = landed.model_copy(update={"is_vanished": True})

@@ -37,7 +37,7 @@ def read_status(root: Path, evaluations: Sequence[Evaluation], *, now: datetime)
     for evaluation in evaluations:
         landed = _read_landed(root, evaluation)
         try:
-            seen = make_observer(root, evaluation).look({one.mark for one in landed if one.number})
+            seen = make_observer(root, evaluation).look({one.mark for one in landed if one.is_usable})
         except OSError as exc:
             raise CheckpointError(describe_unreadable(root, exc)) from exc
         wanted = {one.mark for one in select_checkpoints(landed, evaluation.config, now=now)}
@@ -106,7 +106,7 @@ def _progress(evaluation: Evaluation, record: EvaluationRecord, now: datetime) -
         if evaluation.folder.is_interrupted(record.weight_digest):
             return "waiting", "was interrupted; the next watcher goes on"
         return "running", ""
-    if not record.num_failures:
-        return "waiting", record.error or ""
     due = "now" if record.not_before is None or record.not_before <= now else f"at {record.not_before:%H:%M:%S} UTC"
-    return "retrying", f"attempt {record.num_failures} failed, the next is due {due}: {record.error}"
+    if record.num_failures:
+        return "retrying", f"attempt {record.num_attempts} failed, the next is due {due}: {record.error}"
+    return "waiting", f"{record.error} (the next attempt is due {due})" if record.error else ""

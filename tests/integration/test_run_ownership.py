@@ -1,6 +1,7 @@
 """A run has one owner, wherever its file system is seen from; a dead one is found out without clocks or file locks."""
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from infra.processes import identify_process
-from infra.run_ownership import BEAT_INTERVAL_S, RunOwnership, is_owned
+from infra.run_ownership import BEAT_INTERVAL_S, RunOwnership, is_abandoned, is_owned
 from schemas.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,32 @@ def test_who_is_told_to_stop_waits_for_no_sign_of_life(tmp_path: Path) -> None:
     assert is_owned(tmp_path, stopping=stopping), "not known to be dead"
     assert not is_owned(tmp_path, silence_s=0.1)
     assert sorted(path.name for path in (tmp_path / "owners").iterdir()) == ["0001.beat", "0001.json"]
+
+
+def test_who_cannot_say_that_it_let_go_knows_it_all_the_same(tmp_path: Path) -> None:
+    owner = RunOwnership.acquire(tmp_path)
+    assert owner is not None
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        owner.release()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert not (tmp_path / "owners" / "0001.over").exists()
+    assert is_abandoned(tmp_path)
+    assert not is_owned(tmp_path)
+    again = RunOwnership.acquire(tmp_path)
+    assert again is not None
+    again.release()
+
+
+def test_who_cannot_begin_to_beat_owns_nothing(tmp_path: Path) -> None:
+    (tmp_path / "owners" / "0001.beat").mkdir(parents=True)
+    with pytest.raises(StoreError, match="cannot be written"):
+        RunOwnership.acquire(tmp_path)
+    again = RunOwnership.acquire(tmp_path)
+    assert again is not None
+    again.release()
 
 
 def test_of_many_at_once_one_wins(tmp_path: Path) -> None:

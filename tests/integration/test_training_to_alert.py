@@ -36,7 +36,7 @@ CONFIG: dict[str, Any] = {
     # most of its answers are longer, which makes every run degenerate
     "gconfig": {"max_new_tokens": 8},
     "alerts": {"webhook": {"secret": "env:HOOK"}, "on": ["degenerate"]},
-    "watch": {"launcher": "deployment", "settle_s": 1, "poll_s": 1, "retry_after_s": 0, "max_attempts": 6},
+    "watch": {"launcher": "deployment", "settle_s": 1, "poll_s": 1, "retry_after_s": 0},
 }
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from infra.store import open_store
 from tests.integration.evaluation_commands import ROOT, Command
+from tests.integration.prefect_server import free_port
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.timeout(1200)]
@@ -27,6 +28,12 @@ valid_dataset: {path: "reasoning_gym:chain_sum?size=6&seed=1"}
 gconfig: {max_new_tokens: 16}
 watch: {settle_s: 2, poll_s: 0.5, retry_after_s: 0}
 """
+RECONCILE = """
+import sys
+from flows.watch import reconcile
+from schemas.config import load_config
+reconcile(load_config(sys.argv[1], [sys.argv[2]]), sys.argv[3])
+"""
 Watch = Callable[..., Command]
 
 
@@ -36,13 +43,13 @@ def watch(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[Wat
     started: list[Command] = []
     (tmp_path / "config.yaml").write_text(CONFIG)
 
-    def start(*arguments: str, command: str = "watch", root: Path = tmp_path / "ck") -> Command:
+    def start(*arguments: str, command: str = "watch", root: Path = tmp_path / "ck", api_url: str = api) -> Command:
         folder = tmp_path / f"command-{len(started)}"
         folder.mkdir()
         overrides = (f"cluster.fileroot={tmp_path / 'out'}", *arguments)
         words = [command, str(tmp_path / "config.yaml"), str(root), *overrides]
         started.append(
-            Command(folder, words, environment | {"PREFECT_API_URL": api}, cores=sorted(os.sched_getaffinity(0)))
+            Command(folder, words, environment | {"PREFECT_API_URL": api_url}, cores=sorted(os.sched_getaffinity(0)))
         )
         return started[-1]
 
@@ -112,6 +119,47 @@ def test_failures_are_reported_and_the_command_says_so(watch: Watch, tmp_path: P
     assert "max_new_tokens" in cell["detail"]
 
 
+def test_a_server_that_is_away_uses_up_no_attempt(watch: Watch, tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "ck" / "checkpoint-1")
+    settings = ("watch.max_attempts=1", "watch.settle_s=0")
+    for launcher, said in (("auto", "does not answer"), ("local", "no Prefect server answers")):
+        command = watch(
+            "--once", *settings, f"watch.launcher={launcher}", api_url=f"http://127.0.0.1:{free_port()}/api"
+        )
+        assert command.finish() == 1, command.messages
+        assert said in command.messages
+        status = json.loads(watch(*settings, command="status").success())
+        assert status["counts"] == {"waiting": 1}
+        assert said in status["checkpoints"][0]["cells"][0]["detail"]
+    assert json.loads(watch("--once", *settings).success())["num_done"] == 1
+
+
+def alerts(folder: Path) -> list[dict[str, Any]]:
+    """What is in the ledger of failures."""
+    ledger = [json.loads(path.read_text()) for path in (folder / "out" / "alerts").glob("*.json")]
+    return [record for record in ledger if record["event"] == "milepost.evaluation.failed"]
+
+
+def test_what_is_given_up_is_told_once_and_so_is_a_watcher_that_cannot_watch(
+    watch: Watch, environment: dict[str, str], api: str, tmp_path: Path
+) -> None:
+    make_checkpoint(tmp_path / "ck" / "checkpoint-1")
+    settings = ("watch.max_attempts=1", "watch.settle_s=0", "gconfig.max_new_tokens=4096")
+    for _ in range(2):
+        watch("--once", *settings).finish()
+    (alert,) = alerts(tmp_path)
+    assert alert["told"]
+    assert alert["message"].startswith("given up after 1 attempts: ")
+    assert alert["checkpoint"] == str(tmp_path / "ck" / "checkpoint-1")
+    words = [str(tmp_path / "config.yaml"), f"cluster.fileroot={tmp_path / 'out'}", str(tmp_path / "no" / "such")]
+    for _ in range(2):
+        subprocess.run(
+            [sys.executable, "-c", RECONCILE, *words], env=environment | {"PREFECT_API_URL": api}, cwd=ROOT, check=False
+        )
+    told = [alert for alert in alerts(tmp_path) if "there is no such folder" in alert["message"]]
+    assert [(alert["checkpoint"], alert["told"]) for alert in told] == [(words[-1], True)]
+
+
 def test_roots_and_configurations_that_cannot_be_are_refused(watch: Watch, tmp_path: Path) -> None:
     watch("--once").failure(2, "there is no such folder")
     (tmp_path / "file").write_text("")
@@ -120,6 +168,7 @@ def test_roots_and_configurations_that_cannot_be_are_refused(watch: Watch, tmp_p
     (tmp_path / "ck").mkdir()
     watch("watch.order=best").failure(2, "watch.order")
     watch("--order", "best").failure(2, "watch.order")
+    watch("watch.select=frequency").failure(2, "evaluator.freq_epochs")
     watch("valid_dataset.path=no/such/data.jsonl").failure(2, "no/such/data.jsonl")
     (tmp_path / "out" / "pins").mkdir(parents=True)
     watch(root=tmp_path / "out" / "pins").failure(2, "Milepost's own")

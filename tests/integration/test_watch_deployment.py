@@ -1,5 +1,6 @@
 """`milepost watch` by a Prefect server as teams have one: whatever is killed, cancelled or away, each model once."""
 
+import asyncio
 import json
 import os
 import signal
@@ -13,8 +14,11 @@ from typing import Any
 
 import psutil
 import pytest
+from prefect.states import Crashed, Failed, exception_to_failed_state
 
+from flows.deployment_launcher import read_cause
 from infra.run_directory import list_runs
+from schemas.errors import EngineError, SetupError, TransientError
 from tests.integration.evaluation_commands import Command, num_finished
 from tests.integration.prefect_server import PrefectServer, Served, free_port, prefect_server, wait_for
 from tests.integration.test_watch import runs
@@ -96,6 +100,16 @@ def team(environment: dict[str, str], tmp_path: Path) -> Iterator[Team]:
 
 def types(runs: list[dict[str, Any]]) -> list[str]:
     return [run["state_type"] for run in runs]
+
+
+def test_what_the_server_says_of_an_end_tells_an_outage_from_a_failure() -> None:
+    def cause(error: Exception) -> str:
+        said = asyncio.run(exception_to_failed_state(error, message="Flow run encountered an exception:")).message
+        return read_cause(Failed(message=said))
+
+    assert cause(SetupError("the cluster does not answer: no")) == cause(TransientError("busy: no")) == "away"
+    assert cause(EngineError("SetupError: no")) == cause(ValueError("no")) == "failed"
+    assert read_cause(Crashed(message="Flow run process exited with non-zero status code -9.")) == "lost"
 
 
 def test_a_run_that_nobody_is_at_any_more_is_found_and_resumed_by_another_watcher(team: Team) -> None:

@@ -16,7 +16,7 @@ def config(path: str = "/ckpt/run1/step_400/actor/huggingface", **changes: objec
 
 def test_it_has_the_end_of_the_path_the_dataset_and_the_training() -> None:
     assert name_run(config()) == "step_400/actor/huggingface on a/gsm8k (team/t1)"
-    assert name_run(config(), "/other/checkpoint-7") == "//other/checkpoint-7 on a/gsm8k (team/t1)"
+    assert name_run(config().at_checkpoint("/other/checkpoint-7")) == "//other/checkpoint-7 on a/gsm8k (team/t1)"
     procedural = config(valid_dataset={"path": "reasoning_gym:chain_sum?size=24&seed=1"})
     assert name_run(procedural).endswith(" on reasoning_gym:chain_sum (team/t1)")
     assert name_run(config(valid_dataset={"path": "x", "name": "mine"})).endswith(" on mine (team/t1)")

@@ -8,7 +8,7 @@ import pytest
 from schemas.alerts import AlertRecord
 from schemas.events import ConsistencyViolated, DriftDetected, EvaluationFailed, Event
 from schemas.run import RunIdentity
-from tasks.alerts.ledger import end_failures, enter_record, make_record, read_ledger, to_alert_table
+from tasks.alerts.ledger import end_failures, enter_record, make_record, read_ledger, to_alert_table, was_told
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = timedelta(0)
@@ -180,3 +180,16 @@ def test_the_id_of_a_drift_follows_the_versions_and_features_alone() -> None:
     same = drift.model_copy(update={"checkpoint": "b", "global_step": 2, "message": "y", "since": "z"})
     assert same.event_id == drift.event_id
     assert drift.model_copy(update={"current_version": "3"}).event_id != drift.event_id
+
+
+def test_what_is_given_up_is_a_cause_of_its_own_and_not_told_where_its_failure_was(tmp_path: Path) -> None:
+    first, again = (failed("", error="GivenUp").model_copy(update={"series": series}) for series in ("a", "b"))
+    assert len({first.event_id, again.event_id, failed("", error="GivenUp").event_id}) == 3
+    tell(tmp_path, failed(), told=False)
+    assert not was_told(tmp_path, first, since=None)
+    tell(tmp_path, failed())
+    assert was_told(tmp_path, first, since=None)
+    assert was_told(tmp_path, first, since=NOW)
+    assert not was_told(tmp_path, first, since=NOW + timedelta(hours=1))
+    assert not was_told(tmp_path, first.model_copy(update={"checkpoint": "other"}), since=None)
+    assert not was_told(tmp_path, first.model_copy(update={"dataset": "other"}), since=None)

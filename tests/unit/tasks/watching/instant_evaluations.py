@@ -18,7 +18,7 @@ from schemas.errors import EngineError, TransientError
 from schemas.inference import Plan, SamplingSpec
 from schemas.run import RunState
 from schemas.states import RunStatus
-from tasks.watching.launching import EvaluationEnd, EvaluationOrder
+from tasks.watching.launching import EndCause, EvaluationEnd, EvaluationOrder
 from tests.unit.infra.test_store import run_tables
 
 CONFIG = """
@@ -51,9 +51,9 @@ class InstantLauncher:
         *,
         duration_s: float = 0.0,
         fails: Callable[[EvaluationOrder], bool] = lambda _order: False,
-        is_unwanted: bool = False,
+        cause: EndCause = "failed",
     ):
-        self.is_unwanted = is_unwanted
+        self.cause: EndCause = cause
         self.hindrance = ""
         self.num_refused = 0
         self.orders: list[EvaluationOrder] = []
@@ -88,7 +88,7 @@ class InstantEvaluation:
             return None
         self._launcher.num_running -= 1
         if self._fails:
-            return EvaluationEnd(error="made to fail", is_unwanted=self._launcher.is_unwanted)
+            return EvaluationEnd(error="made to fail", cause=self._launcher.cause)
         publish(self._order)
         return EvaluationEnd(error="")
 

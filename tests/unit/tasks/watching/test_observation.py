@@ -29,7 +29,8 @@ def known(seen: Observation) -> set[str]:
 
 def test_an_unmarked_checkpoint_is_whole_once_it_rests(tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "final")
-    assert names(Observer(tmp_path, settle_s=LONG_S).look(())) == ([], ["final"], [])
+    (waiting,) = Observer(tmp_path, settle_s=LONG_S).look(()).pending
+    assert (waiting.found.folder.name, waiting.is_whole) == ("final", True)
     observer = Observer(tmp_path, settle_s=0.3)
     assert names(observer.look(())) == ([], ["final"], [])
     time.sleep(0.4)
@@ -125,6 +126,16 @@ def test_a_checkpoint_that_was_removed_half_written_is_told_once(tmp_path: Path)
     shutil.rmtree(folder)
     assert names(observer.look(())) == ([], [], ["checkpoint-2"])
     assert names(observer.look(())) == ([], [], [])
+
+
+def test_one_that_was_whole_and_is_gone_before_it_landed_is_told(tmp_path: Path) -> None:
+    observer = Observer(tmp_path, settle_s=0.0)
+    landed, other = make_checkpoint(tmp_path / "checkpoint-2"), make_checkpoint(tmp_path / "checkpoint-3")
+    seen = observer.look(())
+    shutil.rmtree(landed)
+    shutil.rmtree(other)
+    marks = {one.state.mark for one in seen.whole if one.found.folder == landed}
+    assert names(observer.look(marks)) == ([], [], ["checkpoint-3"])
 
 
 def test_a_folder_saved_again_is_another_content(tmp_path: Path) -> None:

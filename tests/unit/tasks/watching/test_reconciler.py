@@ -139,7 +139,9 @@ def test_a_launcher_out_of_reach_is_no_failure_of_an_evaluation(root: Path, tmp_
     first = reconcile(root, config, launcher)
     assert (first.num_done, first.num_failed, first.num_open) == (0, 1, 3), "asked once, not once per checkpoint"
     assert set(states(root, config).values()) == {"waiting"}
-    assert "the server is gone" in {one.cells[0].detail for one in status(root, config).checkpoints}
+    assert "the server is gone (the next attempt is due now)" in {
+        one.cells[0].detail for one in status(root, config).checkpoints
+    }
     launcher.hindrance = ""
     assert reconcile(root, config, launcher).num_done == 3
 
@@ -157,7 +159,7 @@ def test_a_watcher_waits_for_a_launcher_that_is_out_of_reach(root: Path, tmp_pat
 
 def test_what_somebody_put_an_end_to_is_not_tried_again(root: Path, tmp_path: Path) -> None:
     config = make_config(tmp_path, "watch.every=3")
-    launcher = InstantLauncher(fails=lambda _order: True, is_unwanted=True)
+    launcher = InstantLauncher(fails=lambda _order: True, cause="unwanted")
     assert reconcile(root, config, launcher).num_failed == 1
     assert reconcile(root, config, launcher).num_open == 0
     assert states(root, config)["checkpoint-30"] == "failed"
@@ -289,6 +291,18 @@ def test_it_goes_on_until_it_is_stopped_and_sees_what_comes(root: Path, tmp_path
             wait_until(lambda name=name: states(root, config).get(name) == "done")
         wait_until(lambda: set(states(root, config).values()) == {"done"})  # the newest came first
     assert len(launcher.orders) == 5
+
+
+def test_once_waits_for_what_has_only_to_rest_and_for_nothing_half_written(tmp_path: Path) -> None:
+    root, rests = tmp_path / "ck", ("watch.settle_s=1.5", "watch.poll_s=60")
+    half = make_checkpoint(root / "half")
+    (half / "config.json").unlink()
+    began = time.monotonic()
+    assert reconcile(root, make_config(tmp_path, "watch.settle_s=60"), InstantLauncher()).num_done == 0
+    assert time.monotonic() - began < 30
+    make_checkpoint(root / "final")
+    assert reconcile(root, make_config(tmp_path, *rests), InstantLauncher()).num_done == 1
+    assert time.monotonic() - began < 30
 
 
 def test_folders_with_hostile_names_are_evaluated_like_others(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What is wanted of what has landed: a pure function, and what was wanted once stays wanted."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.config import EvaluationConfig
+from schemas.errors import ConfigError
 from schemas.training_position import TrainingPosition
 from schemas.watch import LandedCheckpoint
-from tasks.watching.selection import select_checkpoints
+from tasks.watching.selection import check_selection, newest_of_each_training, select_checkpoints
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(days=30)
@@ -61,6 +63,32 @@ def test_one_without_a_step_has_its_place_by_when_it_was_saved() -> None:
     ends = config(order="oldest", every=100, first=True, final_after_s=60)
     assert select_checkpoints(known, ends, now=NOW) == [base, best]
     assert select_checkpoints(known[:3], ends, now=NOW) == [first, best]
+
+
+def test_the_last_of_a_training_is_what_it_saved_last_whatever_an_earlier_one_has_left() -> None:
+    left, again = landed(1, 300, minute=1, path="/ck/300"), landed(2, 200, minute=2, path="/ck/200")
+    other = landed(3, 900, minute=0.5, path="/other/900")
+    assert newest_of_each_training([left, again, other]) == {"m2", "m3"}
+    ends = config(every=100, final_after_s=60)
+    assert select_checkpoints([left, again], ends, now=NOW) == [again]
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "watch", "is_asked"),
+    [
+        ({}, {}, True),
+        ({}, {"select": "frequency"}, False),
+        ({"freq_secs": 60}, {"select": "frequency"}, True),
+        ({"eval_before_train": True}, {"select": "frequency"}, True),
+        ({}, {"select": "frequency", "first": True}, True),
+        ({}, {"select": "frequency", "final_after_s": 0.0}, True),
+    ],
+)
+def test_a_configuration_that_asks_for_no_checkpoint_is_refused(
+    evaluator: dict[str, object], watch: dict[str, object], is_asked: bool
+) -> None:
+    with nullcontext() if is_asked else pytest.raises(ConfigError, match=r"freq_steps and freq_secs are all null.*set"):
+        check_selection(config(evaluator=evaluator, **watch))
 
 
 def test_every_third_counts_as_they_landed() -> None:
