@@ -40,6 +40,8 @@ def test_the_callback_has_transformers_save_and_announces_it(tmp_path: Path) -> 
     ]
     reports = [inspect_checkpoint(one.path) for one in announced]
     assert [(report.status, report.global_step) for report in reports] == [("complete", step) for step in (2, 4, 6)]
+    train("tests/integration/training_run.py", "resumed", str(tmp_path))
+    assert [one.global_step for one in read_announcements(tmp_path)] == [2, 4, 6, 10, 12]
 
 
 def test_ranks_whose_clocks_differ_evaluate_at_the_same_steps_and_one_speaks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Training in the engine environment, for test_training.py: `python training_run.py trainer|ranks FOLDER`."""
+"""Training in the engine environment, for test_training.py: `python training_run.py trainer|resumed|ranks FOLDER`."""
 
 import json
 import random
@@ -15,7 +15,16 @@ from flows.evaluator import CheckpointAnnouncer, Evaluator, EvaluatorConfig, Fin
 
 
 def run_trainer(folder: Path) -> None:
-    """Six steps of transformers' Trainer; a checkpoint after every two."""
+    """Six steps of transformers' Trainer, one epoch; a checkpoint after every two."""
+    train(folder, EvaluatorConfig(freq_steps=2), num_epochs=1, resumed=False)
+
+
+def run_resumed(folder: Path) -> None:
+    """Another epoch after that; a checkpoint after every five steps and every second epoch."""
+    train(folder, EvaluatorConfig(freq_steps=5, freq_epochs=2), num_epochs=2, resumed=True)
+
+
+def train(folder: Path, config: EvaluatorConfig, *, num_epochs: int, resumed: bool) -> None:
     from transformers import Trainer, TrainingArguments
 
     from flows.trainer_callback import MilepostCallback
@@ -26,16 +35,16 @@ def run_trainer(folder: Path) -> None:
     arguments = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=2,
-        num_train_epochs=1,
+        num_train_epochs=num_epochs,
         save_strategy="no",
         report_to=[],
         use_cpu=True,
         disable_tqdm=True,
     )
-    callback = MilepostCallback(EvaluatorConfig(freq_steps=2))
+    callback = MilepostCallback(config)
     Trainer(
         make_model(len(tokenizer)), arguments, train_dataset=rows, processing_class=tokenizer, callbacks=[callback]
-    ).train()
+    ).train(resume_from_checkpoint=resumed)
 
 
 def run_rank(rank: int, folder: Path) -> None:
@@ -71,4 +80,4 @@ def run_ranks(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"trainer": run_trainer, "ranks": run_ranks}[sys.argv[1]](Path(sys.argv[2]))
+    {"trainer": run_trainer, "resumed": run_resumed, "ranks": run_ranks}[sys.argv[1]](Path(sys.argv[2]))
