@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 from prefect import flow
 from prefect.futures import PrefectFuture, wait
-from prefect.runtime import flow_run
+from prefect.runtime import deployment, flow_run
 from prefect.utilities.annotations import quote
 
 from flows.gpu_budget import check_budget, gpus_held
@@ -33,6 +33,8 @@ from tasks.degeneration.task import check_degeneration_task
 from tasks.drift.profiles import Rows, name_rows
 from tasks.drift.task import check_drift_task, compare_outputs_task
 from tasks.grading.task import grade_task
+from tasks.inference.head_start import start_workers
+from tasks.inference.layout import check_layout, checked_layout
 from tasks.inference.session import RunSession
 from tasks.inference.task import merge_samples_task, plan_run_task, run_inference_task
 from tasks.metrics.task import aggregate_metrics_task
@@ -68,6 +70,9 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
     try:
         check_launchable(config)
         check_budget(config)
+        if deployment.id and checked_layout(config) is None:  # its process has not looked, as one of another pool
+            check_layout(config)
+            start_workers(config)
         open_store(config.cluster.fileroot).check_writable()
         checkpoint = resolve_checkpoint_task(config)
         validation_set, drift = _guarded_validation_set(config, checkpoint)

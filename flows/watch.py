@@ -15,8 +15,8 @@ from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import SetupError, TransientError
 from schemas.events import CheckpointLanded, EvaluationFailed
 from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
-from tasks.alerts.ledger import alert_folder, was_told
-from tasks.alerts.task import announce, announce_failure
+from tasks.alerts.ledger import alert_folder, end_failures, was_told
+from tasks.alerts.task import announce, announce_failure, dataset_of
 from tasks.inference.layout import check_layout
 from tasks.validation_set.loading import load_graded
 from tasks.watching.launching import EvaluationLauncher, LocalLauncher
@@ -40,11 +40,13 @@ def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
         UserInputError: the folder cannot be watched, or the configuration cannot be launched.
     """
     try:
-        return watch([config], Path(root), once=True, is_patient=True)
+        outcome = watch([config], Path(root), once=True, is_patient=True)
     except Exception as exc:  # nobody looks at the runs of a schedule
         actor = config.actor.model_copy(update={"path": root})
         announce_failure(exc, config.model_copy(update={"actor": actor}), "", None)
         raise
+    end_failures(alert_folder(config.cluster.fileroot), checkpoint=root, subject=dataset_of(config))
+    return outcome
 
 
 def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_patient: bool) -> WatchOutcome:
@@ -152,16 +154,16 @@ def _tell_landed(evaluation: Evaluation, landed: LandedCheckpoint) -> None:
 def _tell_given_up(evaluation: Evaluation, landed: LandedCheckpoint, record: EvaluationRecord) -> bool:
     """Announce that there is no other attempt, unless a failure of these attempts has been told; return whether it is.
 
-    Without a server there is nobody to tell.
+    Without a server there is nobody to tell, and what an earlier version gave up is no news.
     """
-    if not PREFECT_API_URL.value():
+    if not PREFECT_API_URL.value() or record.began_at is None:
         return True
     config = evaluation.config
     reason = (record.error or "").partition("\n")[0]  # what follows is the end of a log, which may hold anything
     event = EvaluationFailed(
         checkpoint=str(record.path),
         global_step=landed.position.global_step,
-        dataset=config.valid_dataset.name or config.valid_dataset.path,
+        dataset=dataset_of(config),
         message=f"given up after {record.num_failures} attempts: {reason}",
         run_id="",
         error="GivenUp",

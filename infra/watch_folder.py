@@ -269,6 +269,18 @@ class WatchFolder:
         path = self.result_folder(record.weight_digest) / _RECORD
         write_text_atomically(path, record.model_dump_json(indent=1) + "\n")
 
+    def note_told(self, record: EvaluationRecord) -> None:
+        """Note that whom it concerns knows that there is no other attempt at an evaluation.
+
+        Raises:
+            StoreError: the folder cannot be written.
+        """
+        write_text_atomically(self.result_folder(record.weight_digest) / _told(record), "")
+
+    def is_told(self, record: EvaluationRecord) -> bool:
+        """Whether that has been noted."""
+        return (self._results / record.weight_digest / _told(record)).exists()
+
     def claim(self, weight_digest: str, *, stopping: threading.Event) -> RunOwnership | None:
         """Become the one who is at an evaluation; None while another process is, and when `stopping` ends the wait.
 
@@ -349,3 +361,8 @@ def own_folders(fileroot: Path) -> Iterator[Path]:
     """Yield Milepost's own folders of a fileroot: what looks like a checkpoint in them is a copy of one."""
     for name in ("runs", "store", "pins", "watch", "cache", "validation_sets", "alerts"):
         yield fileroot / name
+
+
+def _told(record: EvaluationRecord) -> str:
+    """Name of an empty file; a record that was begun anew has another one."""
+    return f"told-{record.series}"

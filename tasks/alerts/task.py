@@ -116,7 +116,7 @@ def announce_failure(error: Exception, config: EvaluationConfig, run_id: str, gl
     event = EvaluationFailed(
         checkpoint=config.actor.path,
         global_step=global_step,
-        dataset=_dataset_of(config),
+        dataset=dataset_of(config),
         # the words of others may hold an address with its token
         message=str(error) if isinstance(error, MilepostError) else f"it ended with {name}; the run's log says why",
         link=str(runs_root(Path(config.cluster.fileroot)) / run_id) if run_id else "",
@@ -126,7 +126,7 @@ def announce_failure(error: Exception, config: EvaluationConfig, run_id: str, gl
     announce(event, config)
 
 
-def _dataset_of(config: EvaluationConfig) -> str:
+def dataset_of(config: EvaluationConfig) -> str:
     """Return the name that the runs of an evaluation give its dataset."""
     try:
         return dataset_name(config.valid_dataset)

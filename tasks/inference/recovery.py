@@ -116,9 +116,13 @@ class Recovery:
         """Want of memory it may be as long as there is a batch to halve: until then it is no item's fault."""
         if not end.in_flight and not end.num_finished:  # while the engine loaded, or over a canary
             self._asks_canaries = False
+        was_asked_for = len(end.in_flight) == 1 and tuple(end.in_flight) == self._suspects[:1]
         self._suspect(end.in_flight)
         if error.may_be_memory and self._can_shrink:
-            return self._shrink(error)
+            item_id = end.in_flight[0].item_id if was_asked_for else None
+            if item_id is None or self._deaths[item_id] + 1 < _DEATHS:
+                self._deaths.update(() if item_id is None else (item_id,))
+                return self._shrink(error)
         if len(end.in_flight) == 1:
             return self._blame(end, error)
         self._count(end)

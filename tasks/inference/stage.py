@@ -160,17 +160,24 @@ def _run_to_end(
         again = session.start_again(replica, following)
         if again is None:
             return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="its last worker died with all work done")
-        spec = again
-        job_id = _submit_again(spec, session)
+        spec, submitted = again, _submit_again(again, session)
+        if submitted is None:
+            return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="others made its work while it waited")
+        job_id = submitted
 
 
-def _submit_again(spec: WorkerSpec, session: RunSession) -> str:
-    """Return the job of a replica that goes on; a scheduler that is away is waited for until the run stops."""
+def _submit_again(spec: WorkerSpec, session: RunSession) -> str | None:
+    """Return the job of a replica that goes on; None where others took its work while the scheduler was away.
+
+    That is waited for until the run stops.
+    """
     while True:
         try:
             (job_id,) = _submit((spec,), session)
         except TransientError as exc:
             logger.warning("replica %d waits to be started again: %s", spec.replica, exc)
+            if session.board.note_queued(spec.replica) and session.hand_out(spec.replica):
+                return None
             if session.stopping.wait(_SUBMIT_AGAIN_S):
                 raise
         else:

@@ -268,9 +268,10 @@ def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> Wor
         raise EngineOutOfMemoryError(f"{_describe_shortage(spec, status)}; {log}. {message or status.detail}")
     # a scheduler that ends a job may end the engine's processes before the worker
     lost = find_lost_child(message, _log_end(launch.log_path)) if outcome is WorkerOutcome.FAILED else None
-    if outcome is WorkerOutcome.FAILED and result is not None and lost is None:
+    is_cut_off = status.cause in (EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE)
+    if outcome is WorkerOutcome.FAILED and result is not None and lost is None and not is_cut_off:
         raise EngineError(f"{who} failed: {message}; {log}")
-    if status.cause in (EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE):
+    if is_cut_off:
         advice = "raise scheduler.slurm.time or " if status.cause is EndCause.TIME_LIMIT else ""
         raise TransientError(
             f"{who} was ended by the scheduler: {status.detail}; {advice}run the same command to go on"

@@ -14,7 +14,7 @@ from infra.run_directory import RunDirectory, runs_root, unfinished_runs
 from infra.run_ownership import is_owned
 from infra.store import open_store
 from schemas.config import load_config
-from schemas.errors import MilepostError, WorkerError
+from schemas.errors import MilepostError
 from tasks.inference.worker_files import read_heartbeat
 from tasks.watching.evaluation_key import evaluation_key
 
@@ -68,10 +68,7 @@ def _unfinished(fileroot: Path, weight_digest: str) -> Iterator[RunDirectory]:
 
 
 def _num_done(worker_folder: Path) -> int:
-    try:
-        heartbeat = read_heartbeat(worker_folder)
-    except WorkerError:
-        return 0
+    heartbeat = read_heartbeat(worker_folder)
     return 0 if heartbeat is None else heartbeat.num_done
 
 

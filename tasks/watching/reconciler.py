@@ -96,8 +96,8 @@ class Reconciler:
             launcher: runs them.
             on_landed: called in another thread when a checkpoint's weights have been read, and again whenever its
                 evaluation is taken up.
-            on_given_up: called in another thread when there is no other attempt at an evaluation, by each watcher
-                again, and by this one until it returns True.
+            on_given_up: called in another thread when there is no other attempt at an evaluation, until it returns True
+                to one watcher.
 
         Raises:
             CheckpointError: tokenizer_path cannot be used.
@@ -361,8 +361,9 @@ class Reconciler:
             self._hindrance = ""
         landed = item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
         record = _note_settled(item.watched, landed)
-        if record is not None and record.state == "failed":
+        if record is not None and item.mark not in item.watched.settled:
             if self._on_given_up(evaluation, landed, record):
+                evaluation.folder.note_told(record)
                 item.watched.settled.add(item.mark)
             else:
                 self._aside[item.key] = time.monotonic() + self._rest_s
@@ -393,6 +394,6 @@ def _note_settled(watched: _Watched, landed: LandedCheckpoint) -> EvaluationReco
     record = settled_record(watched.evaluation, landed)
     if record is not None:
         watched.evaluation.folder.release_model(landed)
-        if record.state == "done":
+        if record.state == "done" or watched.evaluation.folder.is_told(record):
             watched.settled.add(landed.mark)
     return record

@@ -273,6 +273,8 @@ def _note_end(
             "error": end.error or "it ended well, but published nothing",
         }
     )
+    if end.cause == "unwanted":
+        evaluation.folder.note_told(record)  # who put an end to it knows
     evaluation.folder.write_record(_decide(evaluation, changed, now, is_unwanted=end.cause == "unwanted"))
     return "away" if end.cause == "away" else "failed"
 

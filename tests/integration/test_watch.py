@@ -160,6 +160,15 @@ def test_what_is_given_up_is_told_once_and_so_is_a_watcher_that_cannot_watch(
     assert [(alert["checkpoint"], alert["told"]) for alert in told] == [(words[-1], True)]
 
 
+def test_what_its_run_has_told_is_not_told_again_when_it_is_given_up(watch: Watch, tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "ck" / "checkpoint-1")
+    settings = ("watch.max_attempts=1", "watch.settle_s=0", "rollout.setup_timeout=0.001")
+    assert watch("--once", *settings).finish() == 1
+    (alert,) = alerts(tmp_path)
+    assert alert["told"]
+    assert "was not ready" in alert["message"]
+
+
 def test_roots_and_configurations_that_cannot_be_are_refused(watch: Watch, tmp_path: Path) -> None:
     watch("--once").failure(2, "there is no such folder")
     (tmp_path / "file").write_text("")

@@ -92,7 +92,7 @@ class ScriptedLauncher:
 
     def submit(self, specs: Sequence[LaunchSpec]) -> list[str]:
         self.submitted += specs
-        return ["1_0"]
+        return [f"1_{number}" for number in range(len(specs))]
 
     def poll(self, job_id: str) -> JobStatus:
         return self._statuses[0]

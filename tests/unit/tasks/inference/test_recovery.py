@@ -66,14 +66,22 @@ def test_sigkill_may_be_the_kernels_for_want_of_memory(in_flight: tuple[SampleKe
     assert launch.reason == "killed by SIGKILL without a result; see LOG:"
 
 
-def test_no_item_is_blamed_for_sigkill_while_the_batch_can_shrink() -> None:
+def test_no_item_is_blamed_for_sigkill_while_it_may_be_the_batch() -> None:
     replica = recovery()
-    for size in (8, 4, 2, 1):
+    for size in (8, 4):  # alone by chance, then by order with half the memory
         launch = replica.after(end(SIGKILL, in_flight=keys(1)))
         assert (launch.batch_size, launch.alone, launch.set_aside) == (size, keys(1), ())
-    assert replica.after(end(SIGKILL, in_flight=keys(1))).set_aside == ()
-    (item,) = replica.after(end(SIGKILL, in_flight=keys(1))).set_aside
+    launch = replica.after(end(SIGKILL, in_flight=keys(1)))
+    assert (launch.batch_size, launch.shrank) == (4, False)
+    (item,) = launch.set_aside
     assert item.reason.endswith("workers ended: killed by SIGKILL without a result; see LOG:")
+
+
+def test_sigkill_in_a_tail_of_another_sample_each_time_blames_none() -> None:
+    replica = recovery()
+    for number, size in enumerate((8, 4, 2, 1)):
+        launch = replica.after(end(SIGKILL, in_flight=keys(number)))
+        assert (launch.batch_size, launch.set_aside) == (size, ())
 
 
 def test_a_replica_is_not_started_without_end_however_much_headway_it_makes() -> None:

@@ -7,11 +7,13 @@ import pytest
 
 from infra.launchers.base import EndCause, JobStatus, LaunchSpec
 from schemas.errors import TransientError, WorkerError
+from schemas.inference import Heartbeat
+from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.session import RunSession
 from tasks.inference.stage import run_session_replica
 from tests.unit.infra.slurm.scripted_slurm import AWAY
 from tests.unit.tasks.inference.replica_bench import ScriptedLauncher, killed
-from tests.unit.tasks.inference.test_session_restarts import start
+from tests.unit.tasks.inference.test_session_restarts import start, work_of
 
 NODE_FAIL, CANCELLED = killed(EndCause.INFRASTRUCTURE, "NODE_FAIL"), killed(EndCause.USER, "CANCELLED")
 
@@ -46,6 +48,23 @@ def test_a_replica_that_goes_on_waits_for_a_scheduler_that_is_away(tmp_path: Pat
         with pytest.raises(WorkerError, match="CANCELLED"):
             run_session_replica(session.specs[0], session, on_progress=lambda _: None)
         assert launcher.num_submissions == 5
+
+
+def test_what_waits_for_a_scheduler_that_is_away_is_made_by_those_that_have_nothing_to_do(tmp_path: Path) -> None:
+    class IdleNeighbour(AwayLauncher):
+        def submit(self, specs: Sequence[LaunchSpec]) -> list[str]:
+            if self.num_submissions == 2:
+                num_own = len(work_of(session.specs[1]))
+                idle = Heartbeat(phase=WorkerPhase.IDLE, pid=1, time=0.0, num_work=num_own, num_started=num_own)
+                session.board.note(1, idle)
+            return super().submit(specs)
+
+    with start(tmp_path, num_replicas=2) as session:
+        session.launcher = launcher = IdleNeighbour(session, NODE_FAIL, away=range(2, 100))
+        result = run_session_replica(session.specs[0], session, on_progress=lambda _: None)
+        assert (result.outcome, launcher.num_submissions) == (WorkerOutcome.COMPLETED, 3)
+        assert not session.board.take_back(0, ())
+        assert len(session.board.take_back(1, ())) == 12
 
 
 def test_a_run_that_stops_waits_no_longer(tmp_path: Path) -> None:

@@ -148,13 +148,21 @@ def test_a_scheduler_that_killed_for_memory_knows_better_than_the_worker(bench: 
 
 
 @pytest.mark.parametrize("cause", [EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE])
-def test_a_workers_own_word_of_a_shortage_or_a_bug_comes_before_the_schedulers(bench: Bench, cause: EndCause) -> None:
+def test_a_workers_own_word_of_a_shortage_comes_before_the_schedulers(bench: Bench, cause: EndCause) -> None:
     launcher = ScriptedLauncher(killed(cause, "its word"))
-    for outcome, error in ((WorkerOutcome.OUT_OF_MEMORY, EngineOutOfMemoryError), (WorkerOutcome.FAILED, EngineError)):
-        write_result(bench.spec.output_dir, WorkerResult(outcome=outcome, message="the engine's word", num_done=0))
-        with pytest.raises(error, match="the engine's word"):
-            supervise(bench, launcher)
-    # a scheduler that ends a job ends the processes of its engine too
+    shortage = WorkerResult(outcome=WorkerOutcome.OUT_OF_MEMORY, message="the engine's word", num_done=0)
+    write_result(bench.spec.output_dir, shortage)
+    with pytest.raises(EngineOutOfMemoryError, match="the engine's word"):
+        supervise(bench, launcher)
+
+
+@pytest.mark.parametrize("cause", [EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE])
+def test_what_fails_in_a_job_that_is_cut_off_is_the_schedulers_doing(bench: Bench, cause: EndCause) -> None:
+    launcher = ScriptedLauncher(killed(cause, "its word"))
+    failed = WorkerResult(outcome=WorkerOutcome.FAILED, message="NCCL: remote process exited", num_done=0)
+    write_result(bench.spec.output_dir, failed)
+    with pytest.raises(TransientError, match="its word"):
+        supervise(bench, launcher)
     bench.log_path.write_text(DIED.format(-15))
     lost = WorkerResult(outcome=WorkerOutcome.FAILED, message="vllm failed with RuntimeError: cancelled", num_done=0)
     write_result(bench.spec.output_dir, lost)

@@ -40,7 +40,7 @@ def test_what_landed_is_told_again_when_its_evaluation_is_taken_up(root: Path, t
     assert listener.landed == ["checkpoint-30"], "it is done"
 
 
-def test_what_is_given_up_is_told_by_each_watcher_until_it_is_heard(root: Path, tmp_path: Path) -> None:
+def test_what_is_given_up_is_told_until_it_is_heard(root: Path, tmp_path: Path) -> None:
     config = make_config(tmp_path, "watch.every=3", "watch.max_attempts=1")
     evaluation, launcher, listener = (
         make_evaluation(config),
@@ -55,4 +55,14 @@ def test_what_is_given_up_is_told_by_each_watcher_until_it_is_heard(root: Path, 
         num_looks = len(listener.given_up)
         wait_until(lambda: states(root, config).get("checkpoint-30") == "failed")
     assert len(listener.given_up) == num_looks
+    make_reconciler(root, evaluation, launcher, listener).run(once=True)
+    assert len(listener.given_up) == num_looks, "it was heard"
     assert len(launcher.orders) == 1
+
+
+def test_who_cancels_an_evaluation_is_not_told_that_it_is_given_up(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.every=3")
+    launcher, listener = InstantLauncher(fails=lambda _order: True, cause="unwanted"), Listener()
+    outcome = make_reconciler(root, make_evaluation(config), launcher, listener).run(once=True)
+    assert (outcome.num_failed, len(launcher.orders)) == (1, 1)
+    assert listener.given_up == []
