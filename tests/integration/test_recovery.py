@@ -219,7 +219,7 @@ def test_vllm_whose_cache_does_not_fit_is_loaded_with_a_smaller_one(evaluate: Ev
 def test_transformers_that_runs_out_while_it_generates_goes_on_with_fewer_at_once(
     evaluate: Evaluate, tmp_path: Path
 ) -> None:
-    command = starved(evaluate, tmp_path, "transformers:d1", batch_size=512, spare_bytes=700 << 20, size=150)
+    command = starved(evaluate, tmp_path, "transformers:d1", batch_size=512, spare_bytes=700 << 20, size=75)
     samples = samples_of(command.summary())
     assert max(samples.column("batch_size").to_pylist()) < 512
     assert "ran out of memory at batch size 512" in command.messages
