@@ -148,23 +148,16 @@ def test_a_scheduler_that_killed_for_memory_knows_better_than_the_worker(bench: 
 
 
 @pytest.mark.parametrize("cause", [EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE])
-def test_a_workers_own_word_of_a_shortage_comes_before_the_schedulers(bench: Bench, cause: EndCause) -> None:
-    launcher = ScriptedLauncher(killed(cause, "its word"))
-    shortage = WorkerResult(outcome=WorkerOutcome.OUT_OF_MEMORY, message="the engine's word", num_done=0)
-    write_result(bench.spec.output_dir, shortage)
-    with pytest.raises(EngineOutOfMemoryError, match="the engine's word"):
-        supervise(bench, launcher)
-
-
-@pytest.mark.parametrize("cause", [EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE])
-def test_what_fails_in_a_job_that_is_cut_off_is_the_schedulers_doing(bench: Bench, cause: EndCause) -> None:
-    launcher = ScriptedLauncher(killed(cause, "its word"))
-    failed = WorkerResult(outcome=WorkerOutcome.FAILED, message="NCCL: remote process exited", num_done=0)
-    write_result(bench.spec.output_dir, failed)
-    with pytest.raises(TransientError, match="its word"):
-        supervise(bench, launcher)
-    bench.log_path.write_text(DIED.format(-15))
-    lost = WorkerResult(outcome=WorkerOutcome.FAILED, message="vllm failed with RuntimeError: cancelled", num_done=0)
-    write_result(bench.spec.output_dir, lost)
-    with pytest.raises(TransientError, match="its word"):
-        supervise(bench, launcher)
+@pytest.mark.parametrize(
+    ("outcome", "error", "words"),
+    [
+        (WorkerOutcome.OUT_OF_MEMORY, EngineOutOfMemoryError, "the engine's word"),
+        (WorkerOutcome.FAILED, TransientError, "its word"),  # what fails in a job that is cut off is its doing
+    ],
+)
+def test_a_workers_own_word_of_a_shortage_alone_comes_before_the_schedulers(
+    bench: Bench, cause: EndCause, outcome: WorkerOutcome, error: type[MilepostError], words: str
+) -> None:
+    write_result(bench.spec.output_dir, WorkerResult(outcome=outcome, message="the engine's word", num_done=0))
+    with pytest.raises(error, match=words):
+        supervise(bench, ScriptedLauncher(killed(cause, "its word")))
