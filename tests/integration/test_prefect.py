@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -252,6 +253,15 @@ def test_a_deploy_without_options_moves_nothing(served: Served, tmp_path: Path) 
     assert back.returncode == 0, back.stderr
 
 
+@pytest.fixture
+def back_home(served: Served) -> Iterator[None]:
+    """Have the deployments in their own pool again, whatever becomes of the test."""
+    yield
+    back = served.milepost("deploy", "eval.yaml", "--pool", "milepost", "--root", str(served.folder))
+    assert back.returncode == 0, back.stderr
+
+
+@pytest.mark.usefixtures("back_home")
 def test_pools_of_other_types_are_made(served: Served) -> None:
     """The folders of this machine mean nothing to them."""
     done = served.milepost("deploy", "--pool", "cluster", "--work-pool-type", "kubernetes", "--at-once", "5", "--json")
@@ -267,8 +277,6 @@ def test_pools_of_other_types_are_made(served: Served) -> None:
     assert "working_dir" not in served.deployment("evaluate")["job_variables"]
     queue = served.ask("work_pools/cluster/queues/evaluations", method="GET")
     assert queue["concurrency_limit"] == 5
-    back = served.milepost("deploy", "eval.yaml", "--pool", "milepost", "--root", str(served.folder))
-    assert back.returncode == 0, back.stderr
 
 
 def test_a_second_server_is_refused_and_ctrl_c_ends_both_parts(served: Served, tmp_path: Path) -> None:
