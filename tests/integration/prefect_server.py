@@ -133,16 +133,20 @@ class Served:
         return (self.folder / "server.log").read_text("utf-8", "replace")
 
     def milepost(self, *arguments: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a command beside the server."""
-        return subprocess.run(
-            [*MILEPOST, *arguments],
-            cwd=self.folder,
-            env={**self.environment, **(variables or {})},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        """Run a command beside the server; again, as its message says, where the database was busy for a minute."""
+        for patience in reversed(range(3)):
+            done = subprocess.run(
+                [*MILEPOST, *arguments],
+                cwd=self.folder,
+                env={**self.environment, **(variables or {})},
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            if not patience or not done.returncode or "503 Service Unavailable" not in done.stdout + done.stderr:
+                break
+        return done
 
     def deploy(self, config: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> list[dict[str, str]]:
         """Deploy a configuration; return what became of each thing."""
