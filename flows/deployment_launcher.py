@@ -75,8 +75,8 @@ class AutoLauncher:
             TransientError: the server does not answer, or does not take it.
             SetupError: a process cannot be started.
         """
-        launcher = LocalLauncher() if find_deployment() is None else DeploymentLauncher()
-        return launcher.launch(order)
+        deployment = find_deployment()
+        return LocalLauncher().launch(order) if deployment is None else _start_run(deployment, order)
 
 
 class DeploymentLauncher:
@@ -91,23 +91,27 @@ class DeploymentLauncher:
         deployment = find_deployment()
         if deployment is None:
             raise TransientError(f"the Prefect server has no deployment {DEPLOYMENT}; `milepost deploy` registers it")
-        # relative paths of the configuration are the watcher's, wherever `milepost deploy` was given
-        variables = {_WORKING_DIR: str(Path.cwd())} if shares_files(deployment) else None
-        try:
-            with get_client(sync_client=True) as client:
-                run = client.create_flow_run_from_deployment(
-                    deployment.id,
-                    parameters={"config": order.config.model_dump(mode="json", exclude_defaults=True)},
-                    idempotency_key=order.name,
-                    name=name_run(order.config),  # at once: a run that crashes before it starts is named by nobody else
-                    job_variables=variables,
-                )
-        except PREFECT_FAILURES as exc:
-            raise TransientError(
-                f"the Prefect server takes no run of {DEPLOYMENT} ({exc}); where another version of Milepost has "
-                "deployed it, `milepost deploy` renews it"
-            ) from exc
-        return DeploymentEvaluation(run, order)
+        return _start_run(deployment, order)
+
+
+def _start_run(deployment: DeploymentResponse, order: EvaluationOrder) -> "DeploymentEvaluation":
+    # relative paths of the configuration are the watcher's, wherever `milepost deploy` was given
+    variables = {_WORKING_DIR: str(Path.cwd())} if shares_files(deployment) else None
+    try:
+        with get_client(sync_client=True) as client:
+            run = client.create_flow_run_from_deployment(
+                deployment.id,
+                parameters={"config": order.config.model_dump(mode="json", exclude_defaults=True)},
+                idempotency_key=order.name,
+                name=name_run(order.config),  # at once: a run that crashes before it starts is named by nobody else
+                job_variables=variables,
+            )
+    except PREFECT_FAILURES as exc:
+        raise TransientError(
+            f"the Prefect server takes no run of {DEPLOYMENT} ({exc}); where another version of Milepost has "
+            "deployed it, `milepost deploy` renews it"
+        ) from exc
+    return DeploymentEvaluation(run, order)
 
 
 class DeploymentEvaluation:

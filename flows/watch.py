@@ -42,8 +42,7 @@ def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
     try:
         outcome = watch([config], Path(root), once=True, is_patient=True)
     except Exception as exc:  # nobody looks at the runs of a schedule
-        actor = config.actor.model_copy(update={"path": root})
-        announce_failure(exc, config.model_copy(update={"actor": actor}), "", None)
+        announce_failure(exc, config.at_checkpoint(root), "", None)
         raise
     end_failures(alert_folder(config.cluster.fileroot), checkpoint=root, subject=dataset_of(config))
     return outcome

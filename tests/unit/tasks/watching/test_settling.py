@@ -7,7 +7,6 @@ import resource
 import shutil
 import signal
 import sys
-import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from tasks.watching.reconciler import Reconciler
 from tasks.watching.settling import Evaluation, identify, make_evaluation
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
 from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, OutlivingLauncher, make_config
-from tests.unit.tasks.watching.test_reconciler import held, reconcile, states, wait_until
+from tests.unit.tasks.watching.reconciling import held, reconcile, states, wait_until, watching
 
 WEEK_S = 7 * 86_400.0
 
@@ -44,17 +43,6 @@ def no_file_can_be_opened() -> Generator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-@contextmanager
-def watching(reconciler: Reconciler) -> Generator[None]:
-    thread = threading.Thread(target=reconciler.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        reconciler.stop()
-        thread.join()
 
 
 def first_landed(evaluation: Evaluation) -> LandedCheckpoint:
