@@ -23,11 +23,6 @@ from tasks.inference.worker_files import read_spec, write_heartbeat
 from tests.unit.tasks.inference.replica_bench import Bench, ScriptedLauncher, beat, killed, leave, queued, supervise
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
 def test_a_completed_worker_gives_its_result(bench: Bench) -> None:
     assert bench.run(leave(WorkerOutcome.COMPLETED)).num_done == 5
 

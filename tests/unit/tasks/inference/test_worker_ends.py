@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -20,11 +19,6 @@ from schemas.inference import WorkerResult
 from schemas.states import WorkerOutcome
 from tasks.inference.worker_files import EXIT_CODES, write_result
 from tests.unit.tasks.inference.replica_bench import Bench, ScriptedLauncher, killed, leave, supervise
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def test_want_of_memory_names_what_to_lower_and_what_the_engine_said(bench: Bench) -> None:

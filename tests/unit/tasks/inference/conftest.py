@@ -1,0 +1,13 @@
+"""What tests of one replica share."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.tasks.inference.replica_bench import Bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """A folder for one worker whose program a test writes."""
+    return Bench(tmp_path)
