@@ -162,7 +162,7 @@ def test_what_is_given_up_is_told_once_and_so_is_a_watcher_that_cannot_watch(
 
 def test_what_its_run_has_told_is_not_told_again_when_it_is_given_up(watch: Watch, tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "ck" / "checkpoint-1")
-    settings = ("watch.max_attempts=1", "watch.settle_s=0", "rollout.setup_timeout=0.001")
+    settings = ("watch.max_attempts=1", "watch.settle_s=0", "engine.stand_in.load_s=600", "rollout.setup_timeout=0.5")
     assert watch("--once", *settings).finish() == 1
     (alert,) = alerts(tmp_path)
     assert alert["told"]
