@@ -17,17 +17,23 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result", bound="Model")
 
+
+def _to_path(text: str | Path) -> Path:
+    """`--fileroot=~/out` reaches a command as it stands: no shell resolves it there."""
+    return Path(text).expanduser()
+
+
 ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="YAML file: Milepost's keys or an AReaL training config")
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides, such as actor.path=ckpt/")]
-Fileroot = Annotated[Path, typer.Option(help="cluster.fileroot of the configuration")]
+Fileroot = Annotated[Path, typer.Option(parser=_to_path, metavar="PATH", help="cluster.fileroot of the configuration")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
 DEFAULT_FILEROOT: Final = Path("milepost-out")
 
+TELEMETRY_OFF: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 _PREFECT_DEFAULTS: Final = {
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "DO_NOT_TRACK": "1",
+    **TELEMETRY_OFF,
     # The command prints its own lines; Prefect's, tracebacks included, go to its API and are shown in its UI.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "flows,tasks,infra",

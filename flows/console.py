@@ -18,7 +18,7 @@ from infra.run_directory import RunDirectory
 from infra.text_table import UNDEFINED
 from schemas.comparison import Comparison
 from schemas.diagnosis import Check, CheckStatus
-from schemas.progress import ReplicaProgress
+from schemas.progress import PROGRESS_LOGGER, ReplicaProgress
 from schemas.run import RunState
 from schemas.states import WorkerPhase
 from schemas.store import PublishedRun
@@ -32,8 +32,6 @@ OUT: Final = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 ERR: Final = Console(stderr=True)
 """Everything else."""
 
-PROGRESS_LOGGER: Final = "milepost.progress"
-"""Records on this logger carry a ReplicaProgress as `progress`."""
 _SHORT_NAMES: Final = {
     "response_length": "tokens",
     "truncation_rate": "truncated",

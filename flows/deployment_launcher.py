@@ -26,7 +26,7 @@ from tasks.watching.pulse import Pulse
 DEPLOYMENT: Final = "evaluate/evaluate"
 _RAISED: Final = "Flow run encountered an exception: "
 """How the server begins to say which error ended a run."""
-_WORKING_DIR: Final = "working_dir"
+WORKING_DIR: Final = "working_dir"
 """Variable of a pool of processes: the folder that a run's relative paths start from."""
 _POLL_S: Final = 2.0
 _PENDING_S: Final = 900.0
@@ -54,7 +54,7 @@ def find_deployment() -> DeploymentResponse | None:
 
 def shares_files(deployment: DeploymentResponse) -> bool:
     """Whether its runs see the files of this machine by the same names: those of a pool of processes do."""
-    return _WORKING_DIR in deployment.job_variables
+    return WORKING_DIR in deployment.job_variables
 
 
 def read_cause(state: "State[object]") -> EndCause:
@@ -96,7 +96,7 @@ class DeploymentLauncher:
 
 def _start_run(deployment: DeploymentResponse, order: EvaluationOrder) -> "DeploymentEvaluation":
     # relative paths of the configuration are the watcher's, wherever `milepost deploy` was given
-    variables = {_WORKING_DIR: str(Path.cwd())} if shares_files(deployment) else None
+    variables = {WORKING_DIR: str(Path.cwd())} if shares_files(deployment) else None
     try:
         with get_client(sync_client=True) as client:
             run = client.create_flow_run_from_deployment(

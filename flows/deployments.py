@@ -5,13 +5,14 @@ import shlex
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
-from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, WorkPool
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, DeploymentSchedule, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, ParameterTypeError
@@ -25,6 +26,7 @@ from prefect.workers.utilities import (
 from pydantic import ValidationError
 
 from flows.automations import read_targets, upsert_alerts, upsert_trigger
+from flows.deployment_launcher import WORKING_DIR
 from flows.gpu_budget import ensure_budget
 from flows.run_process import ENGINE
 from schemas.config import EvaluationConfig
@@ -50,17 +52,6 @@ _PROCESS: Final = "process"
 """Type of the pools whose runs are processes of the worker's machine, and see the files of this one."""
 _UNLIMITED_QUEUE: Final = "default"
 """Every pool has it; what runs there waits for evaluations instead of being one."""
-_COMPARED: Final = (
-    "description",
-    "tags",
-    "entrypoint",
-    "parameters",
-    "enforce_parameter_schema",
-    "parameter_openapi_schema",
-    "job_variables",
-    "work_pool_name",
-    "work_queue_name",
-)
 
 
 class Pool(NamedTuple):
@@ -74,12 +65,13 @@ class Pool(NamedTuple):
     """Whether it is to be made."""
 
 
-class Wanted(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
     """What the file does not declare, or what takes the place of that."""
 
-    config: EvaluationConfig | None
+    config: EvaluationConfig | None = None
     """What is evaluated, and who is alerted. None: what is held already, at first what the file says, and nobody."""
-    root: Path | None
+    root: Path | None = None
     """Folder of checkpoints that are looked after from now on. None: the one of before, at first what the file says,
     once switched on."""
     gpus: int | None = None
@@ -127,7 +119,7 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
         pool = _find_pool(client, wanted, [found.work_pool_name for found in held.values() if found], specs)
         if wanted.root is not None and pool.type == _PROCESS:  # other pools have folders of their own
             evaluations = [make_evaluation(wanted.config)] if wanted.config else []
-            wanted = wanted._replace(root=find_root(wanted.root, evaluations, is_patient=True))
+            wanted = replace(wanted, root=find_root(wanted.root, evaluations, is_patient=True))
         blocks = read_targets(alerts)
         specs = tuple(complete_spec(spec, wanted, pool, held[spec.name]) for spec in specs)
         for spec in specs:
@@ -177,11 +169,11 @@ def complete_spec(
 
     A schedule that the server holds stays on or off, but that a root that is new switches it on.
     """
-    variables = {name: value for name, value in spec.work_pool.job_variables.items() if name != "working_dir"}
+    variables = {name: value for name, value in spec.work_pool.job_variables.items() if name != WORKING_DIR}
     if pool.type == _PROCESS:
         # where relative paths of the configuration start; PWD is the shell's, which need not be where this process is
-        folder = before.job_variables.get("working_dir") if before and wanted.config is None else None
-        variables["working_dir"] = folder or str(Path.cwd())
+        folder = before.job_variables.get(WORKING_DIR) if before and wanted.config is None else None
+        variables[WORKING_DIR] = folder or str(Path.cwd())
         # without one Prefect first starts a process that prepares the folder, and imports all of Prefect twice
         program = "flows.run_process" if spec.entrypoint == _EVALUATE else ENGINE
         variables["command"] = shlex.join([sys.executable, "-m", program])
@@ -317,12 +309,16 @@ def _read_deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse
 def _equals(
     before: DeploymentResponse, wanted: dict[str, Any], schedules: Sequence[DeploymentScheduleCreate], limit: int | None
 ) -> bool:
-    held = {
-        each.slug: (each.schedule.model_dump(mode="json"), each.active, each.parameters) for each in before.schedules
-    }
-    declared = {each.slug: (each.schedule.model_dump(mode="json"), each.active, each.parameters) for each in schedules}
     held_limit = before.global_concurrency_limit.limit if before.global_concurrency_limit else None
-    return all(getattr(before, name) == wanted[name] for name in _COMPARED) and held == declared and held_limit == limit
+    return (
+        all(getattr(before, name) == value for name, value in wanted.items())
+        and _by_slug(before.schedules) == _by_slug(schedules)
+        and held_limit == limit
+    )
+
+
+def _by_slug(schedules: Sequence[DeploymentSchedule | DeploymentScheduleCreate]) -> dict[str | None, object]:
+    return {each.slug: (each.schedule.model_dump(mode="json"), each.active, each.parameters) for each in schedules}
 
 
 def _to_schedule(spec: ScheduleSpec, *, is_active: bool) -> DeploymentScheduleCreate:

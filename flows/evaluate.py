@@ -73,7 +73,7 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
         if deployment.id and checked_layout(config) is None:  # its process has not looked, as one of another pool
             check_layout(config)
             start_workers(config)
-        open_store(config.cluster.fileroot).check_writable()
+        open_store(config.cluster.folder).check_writable()
         checkpoint = resolve_checkpoint_task(config)
         validation_set, drift = _guarded_validation_set(config, checkpoint)
         with plan_run_task(config, checkpoint, _quoted(validation_set), now=datetime.now(UTC)) as session, _launched():

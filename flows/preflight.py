@@ -1,7 +1,5 @@
 """Everything about the input that can be refused in seconds, before Prefect is even imported."""
 
-from pathlib import Path
-
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from tasks.checkpoint.resolution import inspect_source
@@ -19,10 +17,10 @@ def check_inputs(config: EvaluationConfig) -> None:
     """
     check_launchable(config)
     check_layout(config)
-    open_store(config.cluster.fileroot).check_writable()
+    open_store(config.cluster.folder).check_writable()
     inspected = inspect_source(
         config.actor.path,
-        fileroot=Path(config.cluster.fileroot),
+        fileroot=config.cluster.folder,
         pinned_path=config.actor.pinned_path,
         tokenizer_path=config.tokenizer_path,
         base_path=config.actor.base_path,

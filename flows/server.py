@@ -18,6 +18,7 @@ from typing import Final
 import psutil
 import typer
 
+from flows.command_line import TELEMETRY_OFF
 from flows.interruption import Interrupted, interruptible
 from flows.local_server import LocalServer, end_with_stdin
 from infra.processes import end_processes
@@ -27,7 +28,6 @@ _CHECK_S: Final = 0.5
 _RUNS_END_S: Final = 20.0
 """Seconds that running evaluations have to stop their workers and say so to the server."""
 _WORKER_END_S: Final = 5.0
-_QUIET: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 _WORKER_NAME: Final = "milepost-server"
 """The same at each start, by which a worker's leftovers are told from what another worker of the pool is at."""
 _QUERY_S: Final = "1"
@@ -43,7 +43,7 @@ def serve(port: int, pool: str) -> int:
     """
     from prefect.settings import PREFECT_HOME
 
-    settings = _QUIET | {
+    settings = TELEMETRY_OFF | {
         "PREFECT__SERVER_FINAL": "1",
         "PREFECT_UI_API_URL": "/api",  # whatever name or tunnel the browser uses
         "PREFECT_SERVER_UI_V2_ENABLED": "false",  # V2 loads parts of itself from elsewhere
@@ -124,7 +124,7 @@ def _worker(api_url: str, pool: str) -> Generator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "flows.server", "worker", "start"]
     process = subprocess.Popen(
         [*command, "--pool", pool, "--type", "process", "--name", _WORKER_NAME],
-        env=os.environ | _QUIET | {"PREFECT_WORKER_QUERY_SECONDS": _QUERY_S, "PREFECT_API_URL": api_url},
+        env=os.environ | TELEMETRY_OFF | {"PREFECT_WORKER_QUERY_SECONDS": _QUERY_S, "PREFECT_API_URL": api_url},
         stdin=subprocess.PIPE,
         start_new_session=True,
     )

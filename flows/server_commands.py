@@ -45,7 +45,8 @@ def deploy(  # noqa: PLR0913 - each is an option of the command
         require_server()
         from flows.deployments import Wanted, deploy, read_deployments
 
-        report = deploy(read_deployments(), Wanted(loaded, root, gpus, pool, work_pool_type, at_once))
+        wanted = Wanted(config=loaded, root=root, gpus=gpus, pool=pool, pool_type=work_pool_type, at_once=at_once)
+        report = deploy(read_deployments(), wanted)
         show(report, _print_report, as_json=as_json)
 
 

@@ -1,6 +1,6 @@
 """`MilepostCallback` for transformers' Trainer and every trainer made from it, TRL's among them.
 
-Imported by training code alone, beside transformers: the one module outside the engines' adapters that needs it.
+Imported by training code alone, which has transformers.
 """
 
 # ruff: noqa: ARG002 - a hook gets all arguments by name

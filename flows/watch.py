@@ -44,7 +44,7 @@ def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
     except Exception as exc:  # nobody looks at the runs of a schedule
         announce_failure(exc, config.at_checkpoint(root), "", None)
         raise
-    end_failures(alert_folder(config.cluster.fileroot), checkpoint=root, subject=dataset_of(config))
+    end_failures(alert_folder(config.cluster.folder), checkpoint=root, subject=dataset_of(config))
     return outcome
 
 
@@ -74,7 +74,7 @@ def _choose_launcher(configs: Sequence[EvaluationConfig]) -> EvaluationLauncher:
     """
     for config in configs:
         check_launchable(config)
-        open_store(config.cluster.fileroot).check_writable()
+        open_store(config.cluster.folder).check_writable()
     wanted = configs[0].watch.launcher
     if wanted == "local" or (wanted == "auto" and not PREFECT_API_URL.value()):
         _check_inputs(configs, None)
@@ -168,4 +168,4 @@ def _tell_given_up(evaluation: Evaluation, landed: LandedCheckpoint, record: Eva
         error="GivenUp",
         series=f"{evaluation.folder.key}-{record.weight_digest}-{record.series}",
     )
-    return was_told(alert_folder(config.cluster.fileroot), event, since=record.began_at) or announce(event, config)
+    return was_told(alert_folder(config.cluster.folder), event, since=record.began_at) or announce(event, config)

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from infra.checkpoints import inspect_checkpoint
 from infra.machine import Gpu, cpu_flags, list_gpus, memory_available_bytes, num_cores
+from infra.prefect_api import find_authorization
 from infra.slurm.diagnosis import check_slurm
 from infra.slurm.selection import select_client
 from schemas.diagnosis import Check, CheckStatus
@@ -234,14 +235,18 @@ def check_prefect(api_url: str | None) -> Check:
     import httpx
 
     fix = "start it (`prefect server start`), correct PREFECT_API_URL, or unset it for a local server per run"
-    key = os.environ.get("PREFECT_API_KEY")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    authorization = find_authorization()
+    headers = {"Authorization": authorization} if authorization else {}
     try:
         answer = httpx.get(f"{api_url.rstrip('/')}/health", timeout=PREFECT_TIMEOUT_S, headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
         return _missing(name, f"PREFECT_API_URL is {api_url}, which does not answer: {exc}", fix)
     if answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return _missing(name, f"{api_url} refused the request ({answer.status_code})", "set PREFECT_API_KEY")
+        return _missing(
+            name,
+            f"{api_url} refused the request ({answer.status_code})",
+            "set PREFECT_API_KEY or PREFECT_API_AUTH_STRING",
+        )
     if answer.status_code != HTTPStatus.OK:
         return _missing(name, f"{api_url}/health answered {answer.status_code}: is it a Prefect API?", fix)
     return _ok(name, f"{api_url} is healthy")

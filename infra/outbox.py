@@ -19,7 +19,7 @@ _CAPACITY: Final = 64
 _END_S: Final = 2.0
 """Seconds that the end of the process waits for what is still queued."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Outbox(Generic[T]):
@@ -68,6 +68,6 @@ class Outbox(Generic[T]):
     def _drop(self, cause: str, reason: str) -> None:
         if cause not in self._causes:
             self._causes.add(cause)
-            _log.warning(
+            logger.warning(
                 "milepost: %s dropped: %s; training goes on, and the same is not said again", self._name, reason
             )

@@ -33,9 +33,15 @@ def find_api() -> PrefectApi | None:
     url = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     if not url.startswith(("http://", "https://")):
         return None
-    key, login = os.environ.get("PREFECT_API_KEY"), os.environ.get("PREFECT_API_AUTH_STRING")
-    basic = f"Basic {b64encode(login.encode()).decode()}" if login else None
-    return PrefectApi(url=url, authorization=f"Bearer {key}" if key else basic)
+    return PrefectApi(url=url, authorization=find_authorization())
+
+
+def find_authorization() -> str | None:
+    """Return the value of the header that a request to a Prefect server needs, from Prefect's variables."""
+    if key := os.environ.get("PREFECT_API_KEY"):
+        return f"Bearer {key}"
+    login = os.environ.get("PREFECT_API_AUTH_STRING")
+    return f"Basic {b64encode(login.encode()).decode()}" if login else None
 
 
 def post_event(

@@ -19,6 +19,7 @@ from infra.staging import remove_abandoned, staging_folder
 from infra.table_files import TableSource, write_table_file
 from schemas.errors import DistributedEvaluationError, StoreError
 from schemas.store import PublishedRun
+from schemas.summary import WHOLE_SET
 from schemas.tables import RUNS, TABLES
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Store:
         import pyarrow.dataset as pads
 
         of_interest = [name for name in PublishedRun.model_fields if name in RUNS.names]
-        whole = (pads.field("metric") == "accuracy") & (pads.field("subset") == "all")
+        whole = (pads.field("metric") == "accuracy") & (pads.field("subset") == WHOLE_SET)
         try:
             rows = self.table("runs").to_table(columns=of_interest).to_pylist()
             metrics = self.table("metrics").to_table(columns=["experiment_name", "run_id", "value"], filter=whole)

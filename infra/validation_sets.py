@@ -24,9 +24,11 @@ from pydantic import ValidationError
 from infra.atomic import sync_folder, write_table_atomically, write_text_atomically
 from infra.datasets.digests import dataset_version
 from infra.datasets.item_file import read_items, to_table
+from infra.datasets.naming import dataset_name
 from infra.run_ownership import RunOwnership
 from infra.staging import remove_abandoned, staging_folder
 from schemas.base import Model
+from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem
 from schemas.errors import DatasetError, StoreError
 from schemas.refresh import VersionDraft, VersionManifest
@@ -66,12 +68,12 @@ class Published(NamedTuple):
     """Whether this call made it current; False when another process had already put one in its parent's place."""
 
 
-def dataset_folder(fileroot: Path | str, dataset: str) -> Path:
+def dataset_folder(fileroot: Path, dataset: str) -> Path:
     """Return the folder of a dataset's versions: another one for every name, whatever characters it holds."""
     safe = _UNSAFE.sub("_", dataset).lstrip(".")[:_MAX_NAME]
     if safe != dataset:
         safe += "-" + hashlib.blake2b(dataset.encode(), digest_size=4).hexdigest()
-    return Path(fileroot).expanduser().absolute() / "validation_sets" / safe
+    return fileroot.absolute() / "validation_sets" / safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +271,9 @@ class VersionStore:
         return f"go back to another one with `milepost refresh CONFIG --rollback {others[-1]}` ({', '.join(others)})"
 
 
-def open_versions(fileroot: Path | str, dataset: str) -> VersionStore:
-    """Return the versions of a dataset; nothing is made before something is published."""
-    return VersionStore(dataset_folder(fileroot, dataset))
+def versions_of(config: EvaluationConfig) -> VersionStore:
+    """Return the versions of the configured dataset; nothing is made before something is published."""
+    return VersionStore(dataset_folder(config.cluster.folder, dataset_name(config.valid_dataset)))
 
 
 def _number(version: str) -> int:

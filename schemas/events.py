@@ -259,15 +259,3 @@ class GenerationDegenerate(RunEvent):
     def cause(self) -> tuple[str, ...]:
         """The run and the signs."""
         return (self.run_id, *self.signs)
-
-
-EVENTS: Final[tuple[type[Event], ...]] = (
-    CheckpointLanded,
-    EvaluationCompleted,
-    EvaluationFailed,
-    DriftDetected,
-    ConsistencyViolated,
-    RegressionDetected,
-    GenerationDegenerate,
-)
-"""Every event that is emitted."""

@@ -1,7 +1,12 @@
 """How far a replica is, for terminals, logs and the Prefect UI."""
 
+from typing import Final
+
 from schemas.base import Model
 from schemas.states import WorkerPhase
+
+PROGRESS_LOGGER: Final = "milepost.progress"
+"""The logger whose records carry a ReplicaProgress as `progress`."""
 
 
 def _two_digits(pace: float) -> str:

@@ -4,6 +4,7 @@ Defaults say what an engineer gets who sets nothing; each field's docstring give
 AReaL's training reads and evaluation does not are no fields here: schemas/training_keys.py lists them.
 """
 
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
@@ -62,6 +63,11 @@ class ClusterConfig(Section):
     """Machines that the scheduler may use. 1: the machine at hand."""
     n_gpus_per_node: int | None = Field(default=None, ge=0)
     """GPUs on each machine. None: count them where the evaluation runs, so that one config serves any machine."""
+
+    @property
+    def folder(self) -> Path:
+        """`fileroot` as an absolute path, `~` being whoever evaluates."""
+        return Path(self.fileroot).expanduser().absolute()
 
 
 class SchedulerConfig(Section):

@@ -1,11 +1,15 @@
 """What an evaluation hands back to whoever started it."""
 
 from pathlib import Path
+from typing import Final
 
 from schemas.base import Model
 from schemas.consistency import ConsistencyVerdict
 from schemas.gates import Gate
 from schemas.run import RunIdentity
+
+WHOLE_SET: Final = "all"
+"""The subset that holds every item."""
 
 
 class MetricValue(Model):

@@ -38,7 +38,7 @@ _COMPANION_SUFFIXES: Final = frozenset({".json", ".jinja", ".txt", ".model", ".t
 
 _RECORD: Final = "pin.json"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class PinRecord(Model):
@@ -154,7 +154,7 @@ def link_checkpoint(report: CheckpointReport, folder: Path, *, tokenizer_folder:
         f"{report.path} could not be pinned under {folder.parents[1]} ({refusal}): if the trainer removes it during "
         f"the evaluation, the run fails; put cluster.fileroot on the checkpoints' file system to protect it"
     )
-    _log.warning("%s", reason)
+    logger.warning("%s", reason)
     return reason
 
 
@@ -195,7 +195,7 @@ def release_leftover_pins(pin_root: Path, source: Path, *, now_s: float | None =
     for place in _pin_folders(pin_root):
         is_left = place.name.startswith(f"{own}-") and is_abandoned(place)
         if is_left or _silence_s(place, time.time() if now_s is None else now_s) > LEFTOVER_LIFE_S:
-            _log.info("released the pin %s, left by a run that was killed", place)
+            logger.info("released the pin %s, left by a run that was killed", place)
             shutil.rmtree(place, ignore_errors=True)
             num_removed += 1
     return num_removed

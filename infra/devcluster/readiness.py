@@ -32,7 +32,7 @@ class Readiness:
         self._env = env
 
     def wait_for_daemon(self, daemon: DevClusterDaemon) -> None:
-        """Return once the daemon answers; one of whom others tell is not asked.
+        """Return once the daemon answers; one without a question of its own counts as ready.
 
         Raises:
             SetupError: it ended, or did not answer in time; its last words are told.

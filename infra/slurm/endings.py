@@ -68,8 +68,8 @@ class EndReader:
                 break
             except Exception as exc:  # noqa: BLE001 - one job must not keep the others from being seen
                 reading.problems.append(exc)
-        shy = [job for job, status in reading.statuses.items() if _may_hide_a_shortage(ends[job], status)]
-        if asked := [*reading.unknown, *shy]:
+        doubtful = [job for job, status in reading.statuses.items() if _may_hide_a_shortage(ends[job], status)]
+        if asked := [*reading.unknown, *doubtful]:
             self._consult_accounting(asked, ends, reading, now)
         return reading
 

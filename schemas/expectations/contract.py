@@ -24,7 +24,7 @@ class DatasetProfile(Model):
     max_prompt_length: int
     """Characters of its longest."""
     has_answers: bool
-    """Whether any row has a gold answer."""
+    """Whether every row has a gold answer."""
     value_sets: dict[str, tuple[str, ...]]
     """Values of each subset key that has a closed set of them: no value occurs once only, so that a value never seen
     before is next to impossible (Good 1953: the chance of one is the share of values seen once)."""

@@ -88,9 +88,9 @@ def to_alert_table(records: Sequence[AlertRecord], identity: RunIdentity) -> pa.
     return pa.Table.from_pylist(rows, schema=ALERTS)
 
 
-def alert_folder(fileroot: str) -> Path:
+def alert_folder(fileroot: Path) -> Path:
     """Return the folder of the ledger."""
-    return Path(fileroot) / "alerts"
+    return fileroot / "alerts"
 
 
 def _next_id(event_id: str) -> str:

@@ -2,7 +2,6 @@
 
 import logging
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from schemas.alerts import AlertRecord
 from schemas.config import EvaluationConfig
 from schemas.errors import DatasetError, MilepostError
 from schemas.events import CheckpointLanded, EvaluationCompleted, EvaluationFailed, Event
-from schemas.summary import RunSummary
+from schemas.summary import WHOLE_SET, RunSummary
 from tasks.alerts.ledger import alert_folder, end_failures, enter_record, make_record
 from tasks.alerts.message import compose
 
@@ -39,7 +38,7 @@ def announce(event: Event, config: EvaluationConfig) -> bool:
     listens finds the `title` and `text` of a message for people beside the event's own fields. It counts as told once
     a server that goes on after this command has taken it; returns whether it is told by now.
     """
-    folder = alert_folder(config.cluster.fileroot)
+    folder = alert_folder(config.cluster.folder)
     record = make_record(
         folder,
         event,
@@ -91,8 +90,8 @@ def _emit(event: Event, record: AlertRecord, config: EvaluationConfig) -> bool:
 
 def announce_completion(summary: RunSummary, config: EvaluationConfig) -> None:
     """Say that a run is published; an evaluation of the same that fails from now on is news."""
-    end_failures(alert_folder(config.cluster.fileroot), checkpoint=summary.checkpoint, subject=summary.dataset)
-    found = next((m for m in summary.metrics if m.metric == "accuracy" and m.subset == "all"), None)
+    end_failures(alert_folder(config.cluster.folder), checkpoint=summary.checkpoint, subject=summary.dataset)
+    found = next((m for m in summary.metrics if m.metric == "accuracy" and m.subset == WHOLE_SET), None)
     value, stderr = (found.value, found.stderr) if found else (None, None)
     shown = "undefined" if value is None else f"{value:.3f}" + ("" if stderr is None else f" ± {stderr:.3f}")
     event = EvaluationCompleted(
@@ -119,7 +118,7 @@ def announce_failure(error: Exception, config: EvaluationConfig, run_id: str, gl
         dataset=dataset_of(config),
         # the words of others may hold an address with its token
         message=str(error) if isinstance(error, MilepostError) else f"it ended with {name}; the run's log says why",
-        link=str(runs_root(Path(config.cluster.fileroot)) / run_id) if run_id else "",
+        link=str(runs_root(config.cluster.folder) / run_id) if run_id else "",
         run_id=run_id,
         error=name,
     )

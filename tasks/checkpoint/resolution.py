@@ -49,11 +49,6 @@ class ResolvedCheckpoint:
     pin: Pin
     """What holds `folder`; `pin.pinned` is False where hard links could not be made."""
 
-    @property
-    def tokenizer_folder(self) -> Path:
-        """Where tokenizer and chat template are: the same folder."""
-        return self.folder
-
 
 def resolve_checkpoint(
     name: str,
@@ -127,7 +122,7 @@ def inspect_source(
     """
     options = _options(tokenizer_path, base_path, allow_pickle_weights=allow_pickle_weights)
     source = _find_source(pinned_path or name, fileroot / "pins", allow_pickle_weights=allow_pickle_weights)
-    if not source.exists() and _has_leftover(fileroot / "pins", source):
+    if not _exists(source) and _has_leftover(fileroot / "pins", source):
         return None
     report = _inspect_complete(source, options)
     return report, report.tokenizer_folder or report.path

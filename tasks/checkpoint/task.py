@@ -1,7 +1,5 @@
 """resolve-checkpoint for Prefect."""
 
-from pathlib import Path
-
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -13,7 +11,7 @@ def resolve(config: EvaluationConfig) -> ResolvedCheckpoint:
     """Inspect, pin and identify the checkpoint that `config` names."""
     return resolve_checkpoint(
         config.actor.path,
-        fileroot=Path(config.cluster.fileroot),
+        fileroot=config.cluster.folder,
         pinned_path=config.actor.pinned_path,
         tokenizer_path=config.tokenizer_path,
         base_path=config.actor.base_path,

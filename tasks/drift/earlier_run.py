@@ -22,7 +22,7 @@ def compare_with_earlier_run(config: EvaluationConfig, session: RunSession) -> O
     Raises:
         StoreError: the samples of either cannot be read.
     """
-    store = open_store(config.cluster.fileroot)
+    store = open_store(config.cluster.folder)
     earlier = _find_earlier(store, session.identity, session.plan)
     if earlier is None:
         return None

@@ -19,7 +19,7 @@ from infra.atomic import make_folder, write_text_atomically
 from infra.datasets.loading import load_candidates
 from infra.datasets.naming import dataset_name
 from infra.python_code import child_environment
-from infra.validation_sets import VersionStore, open_versions
+from infra.validation_sets import VersionStore, versions_of
 from schemas.config import EvaluationConfig
 from schemas.drift import DriftCheck
 from schemas.errors import DatasetError, MilepostError
@@ -52,8 +52,7 @@ def check_drift(config: EvaluationConfig, current: Rows, *, position: TrainingPo
     """
     if not current.table.num_rows:
         raise DatasetError("check-drift: there are no rows to compare, expected at least one")
-    name = dataset_name(config.valid_dataset)
-    versions = open_versions(config.cluster.fileroot, name)
+    versions = versions_of(config)
     reference, is_new = _find_reference(config, versions, current)
     settings = _digest_settings(config, reference, current)
     last = _read_last(versions.root)
@@ -71,7 +70,7 @@ def check_drift(config: EvaluationConfig, current: Rows, *, position: TrainingPo
         violated=not all(rule.holds for rule in reply.contract),
         report=reply.report,
         contract=reply.contract,
-        dataset=name,
+        dataset=dataset_name(config.valid_dataset),
         reference_version=reference.version,
         current_version=current.version,
         checked_at=now,
@@ -89,7 +88,7 @@ def freeze_reference(config: EvaluationConfig, rows: Rows, version: str) -> None
     Raises:
         StoreError: the disk refused.
     """
-    versions = open_versions(config.cluster.fileroot, dataset_name(config.valid_dataset))
+    versions = versions_of(config)
     ProfileStore(versions.root).freeze(rows._replace(version=version))
 
 

@@ -1,7 +1,6 @@
 """Which gold answers can be graded at all: asked when a dataset is loaded, before anything is generated."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Final
 
 from tasks.grading.exact import GoldKind, classify_gold
@@ -26,25 +25,20 @@ def _check_form(gold: str) -> tuple[str | None, Job | None]:
     return (None, Job("parse", "", answer)) if kind is GoldKind.SYMBOLIC else (None, None)
 
 
-def check_golds(golds: Sequence[str], *, pool: GradingPool | None = None) -> list[str | None]:
+def check_golds(golds: Sequence[str]) -> list[str | None]:
     """Return for each gold None when it can be graded, else the reason why not.
 
     Numbers, words and choice letters are decided at once (microseconds); mathematics is parsed in grading processes,
-    `pool` or one of its own, each distinct gold once.
+    each distinct gold once.
     """
     forms = {gold: _check_form(gold) for gold in dict.fromkeys(golds)}
     to_parse = [(gold, job) for gold, (_, job) in forms.items() if job is not None]
     reasons: dict[str, str | None] = {gold: reason for gold, (reason, _) in forms.items()}
     if to_parse:
-        with GradingPool() if pool is None else nullcontext(pool) as running:
+        with GradingPool() as running:
             replies = running.run([job for _, job in to_parse])
         for (gold, _), reply in zip(to_parse, replies, strict=True):
             if reply.outcome != "correct":
                 cause = f": {reply.reason}" if reply.reason else ""
                 reasons[gold] = f"{gold[:100]!r} cannot be read as a number, words or mathematics{cause}"
     return [reasons[gold] for gold in golds]
-
-
-def check_gold(gold: str) -> str | None:
-    """Return None when `gold` can be graded, else the reason why not. For many golds see `check_golds`."""
-    return check_golds([gold])[0]

@@ -22,8 +22,6 @@ EXPRESSION_TASKS: Final = frozenset(
     {"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"}
 )
 """Tasks whose scorer hands the answer to sympy.parse_expr, which evaluates it."""
-CODE_TASKS: Final = frozenset({"codeio"})
-"""Tasks that run code, of the entry and not of the answer; they are scored in their process like the others."""
 
 _EXPRESSION: Final = re.compile(r"(?:[0-9+\-*/^(), \t\n]|(?<=\d)\.(?=\d)|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))*")
 _FUNCTIONS: Final = re.compile(

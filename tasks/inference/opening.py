@@ -1,7 +1,6 @@
 """Find the unfinished run of a plan, or begin a new one."""
 
 from datetime import datetime
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -30,7 +29,7 @@ def open_session(
     Raises:
         StoreError: the run folder cannot be made or read.
     """
-    fileroot = Path(config.cluster.fileroot).expanduser().absolute()
+    fileroot = config.cluster.folder
     found = find_resumable(fileroot, plan.plan_key, config.experiment_name, config.trial_name)
     if found is not None:
         run, ownership = found

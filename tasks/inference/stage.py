@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -89,7 +88,7 @@ def plan_run(
         device=device,
         placements=placements,
         canaries=plan_canaries(plan, config.consistency, num_replicas=len(placements)),
-        lengths=earlier_lengths(open_store(config.cluster.fileroot), plan.dataset) if len(placements) > 1 else {},
+        lengths=earlier_lengths(open_store(config.cluster.folder), plan.dataset) if len(placements) > 1 else {},
         memory=memory if config.oom.shrink else None,
     )
     session = open_session(
@@ -235,7 +234,7 @@ def _batch_size_memory(
     )
     configured = config.rollout.max_concurrent_rollouts
     return BatchSizeMemory(
-        Path(config.cluster.fileroot),
+        config.cluster.folder,
         kind,
         configured=configured or default_batch_size(config.engine_name, on_gpu=device == "cuda"),
         grow_after=config.oom.grow_after,

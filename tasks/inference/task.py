@@ -10,7 +10,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 
 from schemas.inference import WorkerResult, WorkerSpec
-from schemas.progress import ReplicaProgress
+from schemas.progress import PROGRESS_LOGGER, ReplicaProgress
 from tasks.alerts.task import PREFECT_FAILURES
 from tasks.inference.session import RunSession
 from tasks.inference.stage import merge_run, plan_run, run_session_replica
@@ -21,7 +21,7 @@ _ARTIFACTS_PER_S: Final = 2.0
 """Updates of all replicas together: each is a call to the API, some 10 ms of CPU here and more on the server."""
 
 logger = logging.getLogger(__name__)
-progress_logger = logging.getLogger("milepost.progress")
+progress_logger = logging.getLogger(PROGRESS_LOGGER)
 
 
 class _ProgressReport:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import DistributedEvaluationError
+from schemas.run import RunIdentity
 from schemas.states import FinishReason, Verdict
 from tasks.metrics.estimators import FloatArray, IntArray
 from tasks.metrics.voting import ABSTAINS, BoolArray, normalise_answer
@@ -22,16 +23,7 @@ if TYPE_CHECKING:
 SampleTable: TypeAlias = "pa.Table | pads.Dataset"
 """Samples in memory, or in Parquet, of which only the columns that metrics need are read."""
 
-IDENTITY_COLUMNS: Final = (
-    "run_id",
-    "experiment_name",
-    "trial_name",
-    "checkpoint",
-    "weight_digest",
-    "global_step",
-    "dataset",
-    "dataset_version",
-)
+IDENTITY_COLUMNS: Final = tuple(RunIdentity.model_fields)
 _MEASURED: Final = (
     "item_id",
     "repeat",

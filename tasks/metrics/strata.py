@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import DistributedEvaluationError
+from schemas.summary import WHOLE_SET
 from tasks.metrics.columns import SampleColumns, code_text
 from tasks.metrics.estimators import IntArray
-
-WHOLE_SET: Final = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

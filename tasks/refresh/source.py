@@ -6,13 +6,13 @@ from typing import NamedTuple
 from infra.datasets.digests import item_digest, unordered_digest
 from infra.datasets.loading import load_candidates, load_dataset
 from infra.datasets.sources.reasoning_gym_tasks import PREFIX, advance_seed
+from infra.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem, LoadedDataset
 from schemas.errors import DatasetError
 from schemas.refresh import PoolSource
 from tasks.drift.profiles import Rows, name_rows, tabulate
 from tasks.validation_set.loading import choose_gold_check, load_graded
-from tasks.validation_set.versions import open_store
 
 
 class Pool(NamedTuple):
@@ -33,7 +33,7 @@ def read_current(config: EvaluationConfig) -> Sequence[EvalItem]:
     """
     if not config.refresh.pool:
         return load_graded(config).items
-    store = open_store(config)
+    store = versions_of(config)
     current = store.current()
     return read_pool(config, steps=store.read_manifest(current).number if current is not None else 1).items
 

@@ -13,6 +13,7 @@ import numpy as np
 from infra.datasets.digests import dataset_version, item_digest, unordered_digest
 from infra.datasets.naming import dataset_name
 from infra.datasets.texts import read_texts
+from infra.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem
 from schemas.errors import ConfigError, DatasetError
@@ -36,7 +37,7 @@ from tasks.refresh.shingles import HashRows
 from tasks.refresh.source import Pool, read_pool, read_source
 from tasks.refresh.summary import summarise
 from tasks.validation_set.loading import choose_gold_check
-from tasks.validation_set.versions import open_store, require_same_prompts
+from tasks.validation_set.versions import require_same_prompts
 
 _TRAINING_SPLIT: Final = "train"
 _NOT_SEARCHED: Final = ContaminationReport(
@@ -76,7 +77,7 @@ def refresh_if_due(
     """
     if not config.refresh.pool:
         return None
-    store = open_store(config)
+    store = versions_of(config)
     name = store.current()
     current = store.read_manifest(name) if name is not None else None
     reason = find_reason(config.refresh, current, drifted=drifted, position=position, now=now)
@@ -111,7 +112,7 @@ def refresh_validation_set(
             "refresh.pool is empty, so there is nothing to draw a new validation set from; set it to datasets such as "
             "refresh.pool=[data/new.jsonl]"
         )
-    store = open_store(config)
+    store = versions_of(config)
     current = store.current()
     stored = store.read(current) if current is not None else None
     parent = _Version(*stored) if stored is not None else _read_source(config, position, now)
@@ -135,7 +136,7 @@ def roll_back(config: EvaluationConfig, version: str) -> VersionManifest:
     Raises:
         StoreError: no such version; names those that there are.
     """
-    return open_store(config).rollback(version)
+    return versions_of(config).rollback(version)
 
 
 def _read_source(config: EvaluationConfig, position: TrainingPosition, now: datetime) -> _Version:

@@ -93,22 +93,23 @@ def open_regrading(regrading: Regrading, *, now: datetime) -> RunSession:
         StoreError: its folder cannot be made.
     """
     config, origin = regrading.config, regrading.origin
-    fileroot = Path(config.cluster.fileroot)
+    fileroot = config.cluster.folder
     found = find_resumable(fileroot, regrading.key, config.experiment_name, config.trial_name)
     if found is not None:
-        run, lock = found
-        return RunSession(run, lock, regrading.plan, run.read_state())
-    run, lock = create_run(fileroot, regrading.key, now)
+        run, ownership = found
+        return RunSession(run, ownership, regrading.plan, run.read_state())
+    run, ownership = create_run(fileroot, regrading.key, now)
     try:
         shutil.copytree(origin.attempts_path, run.attempts_path, copy_function=_link)
     except (OSError, shutil.Error) as exc:
+        ownership.release()
         raise StoreError(f"the journals of {origin.path} cannot be taken over into {run.path}: {exc}") from exc
     write_table_atomically(run.prompts_path, regrading.prompts)
     write_text_atomically(run.plan_path, regrading.plan.model_dump_json() + "\n")
     state = origin.read_state()
     session = RunSession(
         run,
-        lock,
+        ownership,
         regrading.plan,
         RunState(
             run_id=run.run_id,

@@ -4,7 +4,6 @@ Owns which of them it is compared with and the file of the result; the decision 
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -36,7 +35,7 @@ def check_regression(config: EvaluationConfig, session: RunSession) -> Regressio
     Raises:
         StoreError: a run cannot be read, or the result not written.
     """
-    store = open_store(config.cluster.fileroot)
+    store = open_store(config.cluster.folder)
     siblings = find_siblings(store, session.identity)
     earlier = select_earlier(siblings, session.identity)
     compared = dict(_select_compared(store, earlier, config, session))
@@ -71,7 +70,7 @@ def find_news(config: EvaluationConfig, report: RegressionReport) -> RegressionC
     if "previous" in found or "best" not in found:
         return found.get("previous")
     previous = next(check for check in report.checks if check.against == "previous")
-    before = _read_report(RunDirectory(path=runs_root(Path(config.cluster.fileroot)) / previous.run_id))
+    before = _read_report(RunDirectory(path=runs_root(config.cluster.folder) / previous.run_id))
     return None if before is not None and before.has_regressed else found["best"]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from infra.text_table import UNDEFINED, TextTable
-from schemas.summary import MetricValue
+from schemas.summary import WHOLE_SET, MetricValue
 
 
 def headline_metrics(metrics: Sequence[MetricValue]) -> list[MetricValue]:
@@ -24,7 +24,7 @@ def tabulate_metrics(metrics: Sequence[MetricValue]) -> TextTable:
     The whole set comes first, then the subsets by name.
     """
     names = _in_order(row.metric for row in metrics)
-    subsets = sorted(_in_order(row.subset for row in metrics), key=lambda subset: (subset != "all", subset))
+    subsets = sorted(_in_order(row.subset for row in metrics), key=lambda subset: (subset != WHOLE_SET, subset))
     cells = {(row.subset, row.metric): row for row in metrics}
     rows: list[list[str]] = []
     for subset in subsets:

@@ -10,7 +10,7 @@ from infra.store import Store, open_store
 from infra.table_files import TableSource
 from infra.text_table import UNDEFINED
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
-from schemas.summary import MetricValue, RunSummary
+from schemas.summary import WHOLE_SET, MetricValue, RunSummary
 from schemas.tables import RUNS
 from tasks.alerts.ledger import alert_folder, read_ledger, to_alert_table
 from tasks.drift.report import to_drift_table
@@ -28,7 +28,7 @@ def publish_run(
         StoreError: the store refuses; the same command publishes it again.
         WorkerError: another controller has taken the run over.
     """
-    store = open_store(config.cluster.fileroot)
+    store = open_store(config.cluster.folder)
     metrics = tuple(
         MetricValue.model_validate({name: row[name] for name in MetricValue.model_fields})
         for row in pq.read_table(session.run.metrics_path).to_pylist()
@@ -38,7 +38,7 @@ def publish_run(
         "samples": session.run.samples_path,
         "metrics": session.run.metrics_path,
     }
-    tables["alerts"] = to_alert_table(read_ledger(alert_folder(config.cluster.fileroot)), session.identity)
+    tables["alerts"] = to_alert_table(read_ledger(alert_folder(config.cluster.folder)), session.identity)
     # a run that grades another's samples again has no replicas to compare
     compared = {"shards": session.run.shards_path, "consistency": session.run.consistency_path}
     tables |= {name: path for name, path in compared.items() if path.exists()}
@@ -69,7 +69,7 @@ def _provenance(session: RunSession) -> list[tuple[str, str]]:
 
 
 def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ...], guards: Guards) -> RunSummary:
-    whole = next(row for row in metrics if row.subset == "all")
+    whole = next(row for row in metrics if row.subset == WHOLE_SET)
     identity = session.identity.model_dump()
     return RunSummary(
         **identity,

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from infra.run_directory import RunDirectory
 from infra.store import Store
@@ -11,14 +10,12 @@ from infra.text_table import UNDEFINED, TextTable, escape_markdown, to_markdown
 from schemas.comparison import Comparison
 from schemas.errors import DatasetError, StoreError
 from schemas.store import PublishedRun
-from schemas.summary import MetricValue, RunSummary
+from schemas.summary import WHOLE_SET, MetricValue, RunSummary
 from tasks.degeneration.report import describe as describe_degeneration
 from tasks.metrics.published import compare_runs
 from tasks.regression.report import describe as describe_regression
 from tasks.report.metrics_table import format_estimate, headline_metrics
 from tasks.report.page import Guards
-
-_WHOLE: Final = "all"
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +49,7 @@ def read_earlier_run(store: Store, summary: RunSummary, guards: Guards) -> Earli
     except (StoreError, DatasetError) as exc:
         logger.warning("not compared with run %s: %s", baseline, exc)
         return None
-    whole = tuple(MetricValue.model_validate(row) for row in rows if row["subset"] == _WHOLE)
+    whole = tuple(MetricValue.model_validate(row) for row in rows if row["subset"] == WHOLE_SET)
     return EarlierRun(run=run, metrics=whole, comparison=comparison)
 
 
@@ -62,7 +59,7 @@ def summarise_run(summary: RunSummary, guards: Guards, earlier: EarlierRun | Non
 
 
 def _lines(summary: RunSummary, guards: Guards, earlier: EarlierRun | None) -> Iterator[str]:
-    metrics = [row for row in headline_metrics(summary.metrics) if row.subset == _WHOLE]
+    metrics = [row for row in headline_metrics(summary.metrics) if row.subset == WHOLE_SET]
     accuracy = next((format_estimate(row) for row in metrics if row.metric == "accuracy"), UNDEFINED)
     yield f"## Accuracy {accuracy} on {escape_markdown(summary.dataset)}"
     yield ""

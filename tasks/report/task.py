@@ -27,7 +27,7 @@ def publish(
         key="metrics",
         description=f"Metrics of run {summary.run_id}: value ± standard error",
     )
-    earlier = read_earlier_run(open_store(config.cluster.fileroot), summary, guards)
+    earlier = read_earlier_run(open_store(config.cluster.folder), summary, guards)
     create_markdown_artifact(
         summarise_run(summary, guards, earlier),
         key="summary",

@@ -28,7 +28,7 @@ _BATCH_SIZE: Final = 1024
 _LENGTH_STEP: Final = 16
 """max_model_len is a multiple of it: the block of tokens in which engines provision their cache."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ def _find_injected(dataset: LoadedDataset, tokenizer: ChatTokenizer) -> tuple[st
             found.append(item.item_id)
             spelt |= tokens
     if found:
-        _log.warning(
+        logger.warning(
             "%d items of %s spell special tokens in their text (%s; first item %s): the model sees them as such",
             len(found), dataset.name, ", ".join(sorted(spelt)[:5]), found[0],
         )  # fmt: skip

@@ -5,17 +5,11 @@ Only a configuration with a pool (`refresh.pool`) has versions; without one the 
 
 from infra.datasets.digests import dataset_version
 from infra.datasets.loading import CheckGolds
-from infra.datasets.naming import dataset_name
-from infra.validation_sets import VersionStore, open_versions
+from infra.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.dataset import LoadedDataset
 from schemas.errors import ConfigError, DatasetError
 from schemas.refresh import VersionDraft
-
-
-def open_store(config: EvaluationConfig) -> VersionStore:
-    """Return the versions of the configured dataset."""
-    return open_versions(config.cluster.fileroot, dataset_name(config.valid_dataset))
 
 
 def find_current_version(config: EvaluationConfig) -> str | None:
@@ -24,7 +18,7 @@ def find_current_version(config: EvaluationConfig) -> str | None:
     Raises:
         StoreError: the pointer to the current version cannot be followed.
     """
-    return open_store(config).current() if config.refresh.pool else None
+    return versions_of(config).current() if config.refresh.pool else None
 
 
 def load_version(config: EvaluationConfig, version: str, check_golds: CheckGolds) -> LoadedDataset:
@@ -35,7 +29,7 @@ def load_version(config: EvaluationConfig, version: str, check_golds: CheckGolds
         ConfigError: it was drawn to be asked in another way.
         DatasetError: a gold cannot be graded.
     """
-    stored = open_store(config).read(version)
+    stored = versions_of(config).read(version)
     require_same_prompts(config, stored.manifest)
     limit = config.valid_dataset.limit
     items = stored.items[:limit]

@@ -19,7 +19,7 @@ class Pulse:
             config: of this checkpoint.
             clock: seconds of this machine; no other machine's clock is compared with it.
         """
-        self._pin_root = Path(config.cluster.fileroot) / "pins"
+        self._pin_root = config.cluster.folder / "pins"
         self._source = Path(config.actor.pinned_path or config.actor.path)
         self._clock = clock
         self._beats = self._look()

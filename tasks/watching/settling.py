@@ -61,14 +61,14 @@ class Evaluation:
     @property
     def fileroot(self) -> Path:
         """Where runs and store are."""
-        return Path(self.config.cluster.fileroot)
+        return self.config.cluster.folder
 
 
 def make_evaluation(config: EvaluationConfig) -> Evaluation:
     """Return the evaluation that a configuration stands for, whatever checkpoint it names."""
     if config.tokenizer_path == config.actor.path:  # `${actor.path}`: each checkpoint's own
         config = config.model_copy(update={"tokenizer_path": None})
-    fileroot = Path(os.path.realpath(Path(config.cluster.fileroot).expanduser()))
+    fileroot = Path(os.path.realpath(config.cluster.folder))
     cluster = config.cluster.model_copy(update={"fileroot": str(fileroot)})
     folder = WatchFolder(path=fileroot / "watch" / evaluation_key(config))
     return Evaluation(config=config.model_copy(update={"cluster": cluster}), folder=folder)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.datasets.digests import dataset_version, item_digest
-from infra.validation_sets import open_versions
+from infra.validation_sets import VersionStore, dataset_folder
 from schemas.config import EvaluationConfig
 from schemas.dataset import ChatMessage, EvalItem
 from schemas.drift import DriftCheck
@@ -150,7 +150,7 @@ def test_a_refreshed_version_has_a_reference_of_its_own(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     plain, harder = make_items(300), make_items(300) + make_items(100, start=300, level="hard")
     frozen = check(config, plain)
-    versions = open_versions(tmp_path, "sums")
+    versions = VersionStore(dataset_folder(tmp_path, "sums"))
     source = versions.publish_first(draft_version(plain, None), plain)
     result = check(config, harder)
     assert (result.drifted, result.reference_version) == (True, frozen.reference_version)

@@ -13,7 +13,7 @@ import pytest
 
 from schemas.grading import GradingConfig
 from schemas.states import Verdict
-from tasks.grading.golds import check_gold, check_golds
+from tasks.grading.golds import check_golds
 from tasks.grading.grader import Grader, GradeRequest, grade_answers
 from tasks.grading.jobs import Job
 from tasks.grading.pool import GradingPool
@@ -95,7 +95,7 @@ def test_golds_are_parsed_before_a_run(grader: Grader) -> None:
 
 
 def test_one_gold_is_checked_with_processes_of_its_own() -> None:
-    assert check_gold(r"\{1\pm\sqrt{5},-2\}") is None
+    assert check_golds([r"\{1\pm\sqrt{5},-2\}"]) == [None]
 
 
 def test_a_hung_comparison_times_out_alone() -> None:

@@ -75,7 +75,7 @@ def test_what_is_not_said_again_stays_as_it_is_held(
     held = DeploymentResponse.model_validate(
         {"name": "reconcile", "flow_id": uuid.uuid4(), "parameters": parameters, "schedules": [schedule]}
     )
-    wanted = Wanted(None, None if wanted_root is None else Path(wanted_root), 8)
+    wanted = Wanted(root=None if wanted_root is None else Path(wanted_root), gpus=8)
     pool = Pool("milepost", "process", is_new=False)
     done = complete_spec(spec, wanted, pool, held)
     assert (done.parameters["root"], done.schedules[0].active) == then

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from infra.datasets.conversation import problem_text
+from infra.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.refresh import DrawReport, RefreshOutcome
 from schemas.training_position import TrainingPosition
 from tasks.refresh.stage import refresh_validation_set
-from tasks.validation_set.versions import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -89,7 +89,7 @@ def test_two_refreshes_at_once_make_one_version(tmp_path: Path) -> None:
         outcomes.append(RefreshOutcome.model_validate_json(reply))
     assert len({outcome.manifest.version for outcome in outcomes}) == 1
     assert sorted(outcome.is_new for outcome in outcomes) == [False, True]
-    assert len(open_store(config).versions()) == 2
+    assert len(versions_of(config).versions()) == 2
 
 
 @pytest.mark.parametrize("delay_s", [0.1, 0.4, 0.8, 1.2])
@@ -103,7 +103,7 @@ def test_a_killed_refresh_leaves_the_old_version_or_the_new_one(tmp_path: Path, 
     time.sleep(delay_s)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    store = open_store(config)
+    store = versions_of(config)
     current = store.current()
     if current is not None:
         assert len(store.read(current).items) == 1_000
@@ -121,7 +121,7 @@ def test_a_procedural_pool_is_drawn_anew_for_each_version(tmp_path: Path) -> Non
     ]
     assert first.anchors == second.anchors
     assert (first.num_near_duplicates, [row.drawn for row in first.strata]) == (0, [15, 15])
-    store = open_store(config)
+    store = versions_of(config)
     texts = [{problem_text(item) for item in store.read(name).items} for name in store.versions()]
     assert [len(one) for one in texts] == [40, 40, 40]
     assert len(texts[1] & texts[2]) <= 12  # the ten anchors, and chance among short sums
@@ -154,7 +154,7 @@ def test_training_on_the_test_set_is_found(tmp_path: Path, data_dir: Path) -> No
     config = make_config(tmp_path, str(train), pool=[str(test)], training_data=[str(leaked)], anchor_ratio=0, size=900)
     draw = refresh(config)
     assert draw.contamination.num_exact + draw.contamination.num_ngram + draw.contamination.num_minhash >= 395
-    drawn = {problem_text(item) for item in open_store(config).read(open_store(config).current() or "").items}
+    drawn = {problem_text(item) for item in versions_of(config).read(versions_of(config).current() or "").items}
     assert not drawn & {row["question"] for row in rows[:300]}
 
 

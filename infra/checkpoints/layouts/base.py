@@ -64,7 +64,7 @@ def names_in(folder: Path) -> frozenset[str]:
 
 
 def is_folder(path: Path) -> bool:
-    """Tell whether a path is a folder that may be looked at; names too long for any path are none."""
+    """Tell whether a path is a folder that may be looked at; False where the name is too long to be a path."""
     try:
         return path.is_dir()
     except OSError:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.datasets.digests import dataset_version, item_digest
-from infra.validation_sets import ITEMS, MANIFEST, Published, VersionStore, dataset_folder, open_versions
+from infra.validation_sets import ITEMS, MANIFEST, Published, VersionStore, dataset_folder
 from schemas.dataset import ChatMessage, EvalItem
 from schemas.errors import StoreError
 from schemas.refresh import VersionDraft, VersionOrigin
@@ -54,7 +54,7 @@ def publish(store: VersionStore, items: tuple[EvalItem, ...], parent: str | None
 @pytest.fixture
 def store(tmp_path: Path) -> VersionStore:
     """Two versions, of which the second is current."""
-    store = open_versions(tmp_path, "mini")
+    store = VersionStore(dataset_folder(tmp_path, "mini"))
     first = store.publish_first(make_draft(make_items(4), None), make_items(4))
     publish(store, make_items(4, start=2), first.version)
     return store
@@ -72,7 +72,7 @@ def test_a_version_is_read_as_it_was_written(store: VersionStore) -> None:
 
 
 def test_there_is_nothing_before_the_first(tmp_path: Path) -> None:
-    store = open_versions(tmp_path, "mini")
+    store = VersionStore(dataset_folder(tmp_path, "mini"))
     assert (store.current(), store.versions()) == (None, [])
     assert list(tmp_path.iterdir()) == []
 
@@ -103,7 +103,7 @@ def test_an_unknown_version_is_an_error_that_lists_the_known(store: VersionStore
         with pytest.raises(StoreError, match=f"version 'v7' is not in .*it has {first}, {second}"):
             call("v7")
     with pytest.raises(StoreError, match="no versions yet"):
-        open_versions(store.root.parent.parent, "other").rollback("v1")
+        VersionStore(dataset_folder(store.root.parent.parent, "other")).rollback("v1")
 
 
 def test_an_edited_manifest_is_named_with_the_way_out(store: VersionStore) -> None:
@@ -164,7 +164,7 @@ def _publish_at(store: VersionStore, start: int, moment: float, results: "multip
 @pytest.mark.parametrize("starts", [(4, 4), (4, 5)])
 def test_two_publishers_at_once_make_one_version(tmp_path: Path, starts: tuple[int, int]) -> None:
     """Whether both drew the same or not: a parent has one successor."""
-    store = open_versions(tmp_path, "mini")
+    store = VersionStore(dataset_folder(tmp_path, "mini"))
     results: multiprocessing.Queue[Published] = FORK.Queue()
     moment = time.time() + 0.3
     publishers = [FORK.Process(target=_publish_at, args=(store, start, moment, results)) for start in starts]

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from infra.datasets.conversation import problem_text
+from infra.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.errors import ConfigError, DatasetError, StoreError
 from schemas.refresh import RefreshOutcome
 from schemas.training_position import TrainingPosition
 from tasks.refresh.stage import refresh_if_due, refresh_validation_set, roll_back
-from tasks.validation_set.versions import find_current_version, open_store
+from tasks.validation_set.versions import find_current_version
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 HERE = TrainingPosition(global_step=100)
@@ -77,7 +78,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_the_source_becomes_the_first_version_and_the_draw_the_second(bench: Bench) -> None:
     outcome = bench.refresh()
-    store = open_store(bench.config())
+    store = versions_of(bench.config())
     first, second = (store.read(name) for name in store.versions())
     assert (first.manifest.number, first.manifest.parent, first.manifest.draw) == (1, None, None)
     assert [item.item_id for item in first.items] == [f"s{number}" for number in range(40)]
@@ -136,7 +137,7 @@ def test_copies_and_near_copies_and_what_training_has_seen_are_left_out(bench: B
     assert (report.num_exact, report.num_checked, report.num_training_rows) == (6, 102, 6)
     assert report.share_removed == pytest.approx(6 / 102)
     assert {match.item_id for match in report.matches} == {f"p{number}" for number in range(4, 10)}
-    drawn = {problem_text(item) for item in open_store(config).read(find_current_version(config) or "").items}
+    drawn = {problem_text(item) for item in versions_of(config).read(find_current_version(config) or "").items}
     assert not drawn & {row["task"] for row in rows[4:10]}
 
 
@@ -253,7 +254,7 @@ def test_a_schedule_counts_from_the_last_version(bench: Bench) -> None:
         return outcome.manifest.origin.reason if outcome else None
 
     assert reason(100, 0) is None  # now there is a first version to count from
-    assert len(open_store(config).versions()) == 1
+    assert len(versions_of(config).versions()) == 1
     assert reason(149, 23) is None
     assert reason(150, 1) == "schedule: step 150, 50 steps after the last version"
     assert reason(199, 24) is None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from infra.validation_sets import versions_of
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.errors import DatasetError, StoreError
@@ -14,7 +15,6 @@ from schemas.training_position import TrainingPosition
 from schemas.validation_set import ValidationSet
 from tasks.refresh.stage import refresh_validation_set, roll_back
 from tasks.validation_set.loading import check_validation_set, load_graded, load_validation_set
-from tasks.validation_set.versions import open_store
 from tests.unit.infra.tokenizer.chat_folders import make_family
 
 
@@ -70,7 +70,7 @@ def bench(tmp_path: Path) -> Bench:
 def test_the_current_version_is_asked(bench: Bench) -> None:
     before = bench.load()
     version = bench.refresh()
-    manifest = open_store(bench.config()).read_manifest(version)
+    manifest = versions_of(bench.config()).read_manifest(version)
     after = bench.load()
     assert before.version != after.version == manifest.content_digest
     assert (before.name, after.name) == ("source", "source")
@@ -89,7 +89,7 @@ def test_without_a_pool_the_source_is_asked(bench: Bench) -> None:
 def test_what_was_checked_before_a_refresh_is_not_asked_after_it(bench: Bench) -> None:
     check_validation_set(bench.config(), bench.report(), bench.tokenizer)
     version = bench.refresh()
-    assert bench.load().version == open_store(bench.config()).read_manifest(version).content_digest
+    assert bench.load().version == versions_of(bench.config()).read_manifest(version).content_digest
 
 
 def test_a_limit_takes_the_first_items_of_the_version(bench: Bench) -> None:
@@ -101,7 +101,7 @@ def test_a_limit_takes_the_first_items_of_the_version(bench: Bench) -> None:
 
 def test_an_edited_version_is_not_asked(bench: Bench) -> None:
     version = bench.refresh()
-    path = open_store(bench.config()).root / "versions" / version / "manifest.json"
+    path = versions_of(bench.config()).root / "versions" / version / "manifest.json"
     path.write_text(path.read_text().replace("source", "sauce"))
     with pytest.raises(StoreError, match=r"manifest\.json was changed after it was written.*--rollback v1-"):
         load_graded(bench.config())

@@ -40,7 +40,7 @@ def make_config(folder: Path, *overrides: str) -> EvaluationConfig:
 def published_runs(config: EvaluationConfig) -> list[dict[str, Any]]:
     """What the store holds, one row per run."""
     columns = ["run_id", "checkpoint", "weight_digest", "global_step"]
-    return open_store(config.cluster.fileroot).table("runs").to_table(columns=columns).to_pylist()
+    return open_store(config.cluster.folder).table("runs").to_table(columns=columns).to_pylist()
 
 
 class InstantLauncher:
@@ -121,7 +121,7 @@ class OutlivingEvaluation:
 def begin(order: EvaluationOrder) -> tuple[RunDirectory, RunOwnership, RunState]:
     """Make the run of an order, or resume it."""
     config = order.config
-    fileroot, folder = Path(config.cluster.fileroot), Path(config.actor.pinned_path or "")
+    fileroot, folder = config.cluster.folder, Path(config.actor.pinned_path or "")
     report = inspect_checkpoint(folder)
     if report.status != "complete":
         raise EngineError(f"{folder} cannot be evaluated: {report.problems}")
@@ -146,7 +146,7 @@ def begin(order: EvaluationOrder) -> tuple[RunDirectory, RunOwnership, RunState]
 def publish(order: EvaluationOrder) -> None:
     """Make the run of an order, or resume it, and publish it."""
     run, ownership, state = begin(order)
-    config, fileroot, plan = order.config, Path(order.config.cluster.fileroot), run.read_plan()
+    config, fileroot, plan = order.config, order.config.cluster.folder, run.read_plan()
     names: dict[str, Any] = {"checkpoint": config.actor.path, "weight_digest": plan.weight_digest, "regrade_of": None}
     open_store(fileroot).publish(
         run.run_id, config.experiment_name, run_tables(run.run_id, config.experiment_name, **names)
