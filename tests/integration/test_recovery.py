@@ -81,17 +81,27 @@ def limited_python(folder: Path, limit_bytes: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("number", "words", "batch_sizes"),
+    ("number", "words", "batch_sizes", "settings"),
     [
-        (signal.SIGKILL, "was killed by SIGKILL", {4, 8}),
-        (signal.SIGSEGV, "was killed by SIGSEGV", {8}),
-        (signal.SIGSTOP, "is hung: no step of its engine in 3 s (rollout.hang_timeout)", {8}),
+        (signal.SIGKILL, "was killed by SIGKILL", {4, 8}, ()),
+        (signal.SIGSEGV, "was killed by SIGSEGV", {8}, ()),
+        (
+            signal.SIGSTOP,
+            "is hung: no step of its engine in 20 s (rollout.hang_timeout)",
+            {8},
+            ("rollout.hang_timeout=20",),
+        ),
     ],
 )
 def test_a_worker_that_is_lost_is_started_again_at_what_it_left(
-    evaluate: Evaluate, tmp_path: Path, number: signal.Signals, words: str, batch_sizes: set[int]
+    evaluate: Evaluate,
+    tmp_path: Path,
+    number: signal.Signals,
+    words: str,
+    batch_sizes: set[int],
+    settings: tuple[str, ...],
 ) -> None:
-    command = evaluate("vllm:d1", "rollout.hang_timeout=3")
+    command = evaluate("vllm:d1", "engine.stand_in.step_s=0.03", *settings)
     worker_at_work(command, tmp_path / "out").send_signal(number)
     summary = command.summary()
     samples = samples_of(summary)
@@ -105,7 +115,8 @@ def test_a_worker_that_is_lost_is_started_again_at_what_it_left(
 
 # with two replicas every item is a canary too, so that the bad one ends both workers before their first sample
 @pytest.mark.parametrize(
-    ("poison", "settings"), [("deadly", ["vllm:d2", "consistency.canaries=12"]), ("hanging", ["vllm:d1"])]
+    ("poison", "settings"),
+    [("deadly", ["vllm:d2", "consistency.canaries=12"]), ("hanging", ["vllm:d1", "rollout.hang_timeout=15"])],
 )
 def test_an_item_that_kills_or_hangs_its_workers_is_set_aside_and_named(
     evaluate: Evaluate, tmp_path: Path, poison: str, settings: list[str]
@@ -114,7 +125,7 @@ def test_an_item_that_kills_or_hangs_its_workers_is_set_aside_and_named(
     draws = {key: random.Random(f"{key} {poison}").random() for key in first.column("prompt_hash").unique().to_pylist()}
     rate = sorted(draws.values())[0] + 1e-9
     (bad,) = (key for key in draws if is_poisoned(key, poison, rate))  # type: ignore[arg-type]
-    command = evaluate(*settings, f"engine.stand_in.{poison}_item_rate={rate!r}", "rollout.hang_timeout=2", size=12)
+    command = evaluate(*settings, f"engine.stand_in.{poison}_item_rate={rate!r}", size=12)
     summary = command.summary()
     samples = samples_of(summary)
     failed = samples.filter(pc.field("verdict") == "failed")
@@ -132,7 +143,7 @@ def test_an_item_that_kills_or_hangs_its_workers_is_set_aside_and_named(
 
 
 def test_an_idle_replica_takes_over_the_work_of_one_that_hardly_moves(evaluate: Evaluate, tmp_path: Path) -> None:
-    command = evaluate("vllm:d2", "rollout.max_concurrent_rollouts=2", "engine.stand_in.mean_tokens=16")
+    command = evaluate("vllm:d2", "rollout.max_concurrent_rollouts=2", "engine.stand_in.mean_tokens=100")
     slow = worker_at_work(command, tmp_path / "out")
     while command.process.poll() is None:  # a tenth of the pace
         for number, duration_s in ((signal.SIGSTOP, 0.9), (signal.SIGCONT, 0.1)):
@@ -200,7 +211,7 @@ def test_a_bug_surfaces_at_once(evaluate: Evaluate, tmp_path: Path) -> None:
 def starved(evaluate: Evaluate, folder: Path, backend: str, *, batch_size: int, spare_bytes: int, size: int) -> Command:
     """Start a real engine with `spare_bytes` beside what it takes for one sequence at a time."""
     settings = ("gconfig.max_new_tokens=8", "actor.dtype=float32", "vllm.max_model_len=2048")
-    trial = evaluate(backend, "rollout.max_concurrent_rollouts=1", *settings, size=6, stand_in=False)
+    trial = evaluate(backend, "rollout.max_concurrent_rollouts=1", *settings, size=12, stand_in=False)
     used = worker_at_work(trial, folder / "out").memory_info().vms
     trial.summary()
     python = limited_python(folder, used + spare_bytes)
@@ -229,7 +240,9 @@ def test_a_prefect_server_that_dies_costs_no_sample(
     evaluate: Evaluate, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with prefect_server(environment, tmp_path) as server:
-        command = evaluate("vllm:d1", PREFECT_API_URL=server.api, PREFECT_CLIENT_MAX_RETRIES="1")
+        command = evaluate(
+            "vllm:d1", "engine.stand_in.step_s=0.05", PREFECT_API_URL=server.api, PREFECT_CLIENT_MAX_RETRIES="3"
+        )
         worker_at_work(command, tmp_path / "out")
         server.end()
     messages = command.failure(1, "the Prefect server does not answer any more", "run the same command to go on")
