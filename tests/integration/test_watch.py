@@ -120,6 +120,17 @@ def test_failures_are_reported_and_the_command_says_so(watch: Watch, tmp_path: P
     assert "max_new_tokens" in cell["detail"]
 
 
+def test_a_dump_that_nothing_loads_is_named_with_its_command_and_counted(watch: Watch, tmp_path: Path) -> None:
+    dump = tmp_path / "ck" / "global_step_4"
+    (dump / "actor").mkdir(parents=True)
+    (dump / "actor" / "model_world_size_1_rank_0.pt").write_bytes(b"x")
+    command = watch("--once")
+    outcome = json.loads(command.success())
+    assert [outcome[f"num_{name}"] for name in ("done", "failed", "open", "unusable")] == [0, 0, 0, 1]
+    merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {dump}/actor --target_dir {dump}-merged"
+    assert f"{dump} cannot be evaluated as it is: needs conversion: {merge}\n" in command.messages
+
+
 def test_a_server_that_is_away_uses_up_no_attempt(watch: Watch, tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "ck" / "checkpoint-1")
     settings = ("watch.max_attempts=1", "watch.settle_s=0")

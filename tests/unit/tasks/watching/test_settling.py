@@ -175,6 +175,27 @@ def test_weights_held_for_an_evaluation_that_nobody_watches_any_more_are_release
     assert held(config) == []
 
 
+def test_an_outage_of_all_watchers_takes_no_weights_and_what_stays_unwatched_is_released_later(
+    root: Path, tmp_path: Path
+) -> None:
+    first, second, other = (make_config(tmp_path, "watch.every=4", f"seed={seed}") for seed in (1, 2, 3))
+    for config in (first, second, other):
+        reconcile(root, config, InstantLauncher())
+    shutil.rmtree(root)
+    root.mkdir()
+    folders = [make_evaluation(config).folder for config in (first, second, other)]
+    before = time.time() - WEEK_S - 3600
+    for age, folder in enumerate(folders):
+        os.utime(folder.path / "config.yaml", (before - age, before - age))
+    for config in (first, second):  # the second to start must not take the first for what outlived the others
+        reconcile(root, config, InstantLauncher())
+    assert [len(held(config)) for config in (first, second, other)] == [1, 1, 1]
+    later = time.time() + WEEK_S + 60
+    os.utime(folders[0].path / "config.yaml", (later, later))
+    assert folders[0].release_silent(now_s=later) == 2
+    assert [len(held(config)) for config in (first, second, other)] == [1, 0, 0]
+
+
 def test_looks_at_an_evaluation_that_outlives_its_watcher_leave_no_files(root: Path, tmp_path: Path) -> None:
     config, launcher = make_config(tmp_path, "watch.every=3"), OutlivingLauncher()
     evaluation = make_evaluation(config)
