@@ -179,18 +179,18 @@ def test_what_cannot_be_used_is_told_with_the_way_out(tmp_path: Path) -> None:
     assert names(allowed)[0] == ["checkpoint-1"]
 
 
-def test_a_dump_has_rested_once_no_file_in_it_is_written(tmp_path: Path) -> None:
+def test_a_dump_has_rested_once_no_file_in_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     actor = tmp_path / "global_step_4" / "actor"
     actor.mkdir(parents=True)
     shard = actor / "model_world_size_1_rank_0.pt"
     shard.write_bytes(b"x")
-    observer = Observer(tmp_path, settle_s=0.5)
-    for _ in range(3):
-        time.sleep(0.3)
-        with shard.open("ab") as file:
-            file.write(b"x")
+    observer = Observer(tmp_path, settle_s=30.0)
+    for later_s, has_rested in ((29, False), (29, False), (31, True)):
+        if not has_rested:
+            with shard.open("ab") as file:
+                file.write(b"x")
+        now_s = shard.stat().st_ctime + later_s
+        monkeypatch.setattr("tasks.watching.observation.time", SimpleNamespace(time=lambda now_s=now_s: now_s))
         (pending,) = observer.look(()).pending
-        assert not pending.has_rested
-    time.sleep(0.6)
-    (pending,) = observer.look(()).pending
-    assert (pending.state, pending.has_rested) == ("unusable", True)
+        assert pending.has_rested is has_rested
+    assert pending.state == "unusable"
