@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from infra.store import open_store
-from tests.integration.evaluation_commands import ROOT, Command
+from tests.integration.evaluation_commands import END_S, ROOT, Command
 from tests.integration.prefect_server import free_port
 from tests.unit.flows.test_bad_input import remove_template
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
@@ -90,7 +90,8 @@ def test_each_model_is_evaluated_once_whatever_is_killed_and_whoever_else_watche
         time.sleep(2)
         status = json.loads(watch(command="status").success())
     for command in both:
-        assert command.signal_group(signal.SIGINT) < 30
+        command.wait_for(lambda command=command: "evaluations" in command.messages)  # it heeds signals by then
+        assert command.signal_group(signal.SIGINT) < END_S
         assert command.process.returncode == 130, command.messages
         assert "the same command goes on" in command.messages
     digests = Counter(run["weight_digest"] for run in runs(tmp_path))

@@ -5,6 +5,9 @@ import os
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from infra.announcements import Announcement, write_announcement
 from infra.checkpoints.folder_state import read_state
@@ -27,13 +30,15 @@ def known(seen: Observation) -> set[str]:
     return {one.state.mark for one in seen.whole}
 
 
-def test_an_unmarked_checkpoint_is_whole_once_it_rests(tmp_path: Path) -> None:
+def test_an_unmarked_checkpoint_is_whole_once_it_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_checkpoint(tmp_path / "final")
     (waiting,) = Observer(tmp_path, settle_s=LONG_S).look(()).pending
     assert (waiting.found.folder.name, waiting.is_whole) == ("final", True)
-    observer = Observer(tmp_path, settle_s=0.3)
+    observer, state = Observer(tmp_path, settle_s=30.0), read_state(tmp_path / "final", tmp_path / "final")
+    assert state is not None
+    monkeypatch.setattr("tasks.watching.observation.time", SimpleNamespace(time=lambda: state.changed_s + 29))
     assert names(observer.look(())) == ([], ["final"], [])
-    time.sleep(0.4)
+    monkeypatch.setattr("tasks.watching.observation.time", SimpleNamespace(time=lambda: state.changed_s + 31))
     seen = observer.look(())
     assert names(seen) == (["final"], [], [])
     assert names(observer.look(known(seen))) == ([], [], []), "what is known is not looked at again"

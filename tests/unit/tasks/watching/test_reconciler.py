@@ -189,7 +189,7 @@ def test_no_more_run_at_once_than_allowed(tmp_path: Path) -> None:
     root = tmp_path / "ck"
     for step in range(9):
         make_checkpoint(root / f"checkpoint-{step}", fill=step)
-    launcher = InstantLauncher(duration_s=0.5)
+    launcher = InstantLauncher(duration_s=2.0)
     reconcile(root, make_config(tmp_path, "watch.max_concurrent=3"), launcher)
     assert len(launcher.orders) == 9
     assert 2 <= launcher.most_running <= 3
