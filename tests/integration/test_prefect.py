@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import os
 import signal
 import threading
 import time
@@ -12,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import prefect
 import psutil
 import pytest
 import yaml
@@ -221,15 +223,33 @@ def test_bad_input_at_deploy_is_refused_and_nothing_is_registered(served: Served
     assert updates(served) == before
 
 
+def test_what_a_cluster_would_refuse_is_neither_deployed_nor_watched(
+    served: Served, engine_python: Path, tmp_path: Path
+) -> None:
+    before = updates(served)
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'n1|main*|up|1:00:00|4|(null)|idle'\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    (tmp_path / "ck").mkdir()
+    wrong = {"type": "slurm", "slurm": {"client": "cli", "partition": "gpuu"}}
+    elsewhere = {"scheduler": wrong, "engine": CONFIG["engine"] | {"python": str(engine_python)}}
+    (tmp_path / "eval.yaml").write_text(yaml.safe_dump(CONFIG | elsewhere))
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    config, root = str(tmp_path / "eval.yaml"), str(tmp_path / "ck")
+    for words in (["deploy", config], ["watch", config, root, "watch.launcher=deployment"]):
+        refused = served.milepost(*words, variables=variables)
+        assert refused.returncode == 2, refused.stderr
+        assert "no partition 'gpuu'; it has: main" in refused.stderr
+    assert updates(served) == before
+
+
 class Forbidding(http.server.BaseHTTPRequestHandler):
     """A server that holds nothing yet, and gives no secret away."""
 
     def do_GET(self) -> None:
-        status = 200 if "health" in self.path else 403 if "block" in self.path else 404
+        status = 200 if "version" in self.path else 403 if "block" in self.path else 404
         self.send_response(status)
-        self.send_header("Content-Length", "4")
         self.end_headers()
-        self.wfile.write(b"true")
+        self.wfile.write(json.dumps(prefect.__version__).encode())
 
     def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - the name of the class above
         pass

@@ -16,6 +16,7 @@ import pytest
 from infra.store import open_store
 from tests.integration.evaluation_commands import END_S, ROOT, Command
 from tests.integration.prefect_server import free_port
+from tests.unit.flows.test_bad_input import remove_template
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.timeout(1200)]
@@ -108,16 +109,15 @@ def test_each_model_is_evaluated_once_whatever_is_killed_and_whoever_else_watche
 
 
 def test_failures_are_reported_and_the_command_says_so(watch: Watch, tmp_path: Path) -> None:
-    make_checkpoint(tmp_path / "ck" / "checkpoint-1")
-    bad = "gconfig.max_new_tokens=4096"
-    outcome = watch("--once", bad, "watch.max_attempts=1", "watch.settle_s=0")
+    remove_template(make_checkpoint(tmp_path / "ck" / "checkpoint-1"))
+    outcome = watch("--once", "watch.max_attempts=1", "watch.settle_s=0")
     assert outcome.finish() == 1, outcome.messages
     assert "given up after 1 attempts" in outcome.messages
     assert "Traceback" not in outcome.messages
-    status = json.loads(watch(bad, "watch.max_attempts=1", command="status").success())
+    status = json.loads(watch("watch.max_attempts=1", command="status").success())
     (cell,) = status["checkpoints"][0]["cells"]
     assert cell["state"] == "failed"
-    assert "max_new_tokens" in cell["detail"]
+    assert "chat template" in cell["detail"]
 
 
 def test_a_dump_that_nothing_loads_is_named_with_its_command_and_counted(watch: Watch, tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def alerts(folder: Path) -> list[dict[str, Any]]:
 def test_what_is_given_up_is_told_once_and_so_is_a_watcher_that_cannot_watch(
     watch: Watch, environment: dict[str, str], api: str, tmp_path: Path
 ) -> None:
-    make_checkpoint(tmp_path / "ck" / "checkpoint-1")
-    settings = ("watch.max_attempts=1", "watch.settle_s=0", "gconfig.max_new_tokens=4096")
+    remove_template(make_checkpoint(tmp_path / "ck" / "checkpoint-1"))
+    settings = ("watch.max_attempts=1", "watch.settle_s=0")
     for _ in range(2):
         watch("--once", *settings).finish()
     (alert,) = alerts(tmp_path)
