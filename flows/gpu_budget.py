@@ -24,7 +24,7 @@ from prefect.settings import PREFECT_API_URL
 from infra.own_servers import is_own_server
 from schemas.config import EvaluationConfig
 from schemas.deployment import Change, Registration
-from schemas.errors import ConfigError
+from schemas.errors import LaunchError
 from tasks.alerts.task import PREFECT_FAILURES
 
 GPU_LIMIT: Final = "milepost-gpus"
@@ -45,7 +45,7 @@ def check_budget(config: EvaluationConfig) -> None:
     """Return unless the evaluation needs more than there will ever be.
 
     Raises:
-        ConfigError: it does.
+        LaunchError: it does.
     """
     limit = _read_limit()
     if limit is not None and num_gpus(config) > limit.limit:
@@ -59,7 +59,7 @@ def gpus_held(config: EvaluationConfig, stopping: threading.Event) -> Generator[
     Without a budget this is one question to the server, and without a server nothing.
 
     Raises:
-        ConfigError: the budget was made smaller than what the evaluation needs.
+        LaunchError: the budget was made smaller than what the evaluation needs.
     """
     if _read_limit() is None:
         yield
@@ -170,8 +170,8 @@ def _take(share: _Share, config: EvaluationConfig) -> bool:
         return False
 
 
-def _too_large(config: EvaluationConfig, budget: str) -> ConfigError:
-    return ConfigError(
+def _too_large(config: EvaluationConfig, budget: str) -> LaunchError:
+    return LaunchError(
         f"rollout.backend is {config.rollout.backend}, which takes {num_gpus(config)} GPUs; allowed: the budget "
         f"{GPU_LIMIT} of the Prefect server, {budget}; ask for fewer replicas, or raise it: `milepost deploy --gpus N`"
     )

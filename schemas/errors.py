@@ -3,6 +3,7 @@
     MilepostError                       exit 1: the run failed
     ├── UserInputError                  exit 2: stop and tell the user, nothing was launched
     │   ├── ConfigError                 a key or value of the configuration
+    │   │   └── LaunchError             what nobody can start where it would run, whatever the checkpoint
     │   ├── CheckpointError             a checkpoint that cannot be evaluated
     │   ├── DatasetError                a dataset that cannot be graded
     │   ├── StoreError                  a store that cannot be read or written
@@ -34,6 +35,10 @@ class UserInputError(MilepostError):
 
 class ConfigError(UserInputError):
     """A key or value of the configuration is not acceptable."""
+
+
+class LaunchError(ConfigError):
+    """The configuration asks for a launch that this version or the cluster has not got, whatever the checkpoint."""
 
 
 class CheckpointError(UserInputError):

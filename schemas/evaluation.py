@@ -11,7 +11,7 @@ from schemas.backend import Backend
 from schemas.base import Model
 from schemas.consistency import ConsistencyConfig
 from schemas.drift import DriftConfig
-from schemas.errors import ConfigError
+from schemas.errors import LaunchError
 from schemas.grading import GradingConfig
 from schemas.inference import EngineName
 from schemas.refresh import RefreshConfig
@@ -203,7 +203,7 @@ def check_launchable(config: EvaluationConfig) -> None:
     """Return if this version can start what `config` asks for.
 
     Raises:
-        ConfigError: the scheduler or the engine has no adapter yet; the message holds the override that does.
+        LaunchError: the scheduler or the engine has no adapter yet; the message holds the override that does.
     """
     problems: list[str] = []
     if config.scheduler.type not in LAUNCHABLE_SCHEDULERS:
@@ -219,4 +219,4 @@ def check_launchable(config: EvaluationConfig) -> None:
             f"{', '.join(LAUNCHABLE_ENGINES)}; add rollout.backend=vllm:{dimensions}"
         )
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise LaunchError("\n".join(problems))

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from infra.launchers.base import Placement
 from infra.slurm.client import NodeRecord, SlurmClient
 from infra.slurm.script import rehearsal_script
-from schemas.errors import ConfigError, SetupError, TransientError
+from schemas.errors import LaunchError, SetupError, TransientError
 from schemas.sections import ClusterConfig
 from schemas.slurm import SlurmConfig, parse_time_limit
 
@@ -35,7 +35,7 @@ def plan_slurm_placement(
 
     Raises:
         SetupError: Slurm is not installed or does not answer, no node can take a replica, or Slurm would refuse it.
-        ConfigError: the partition does not exist, its time limit is lower than the one asked for, or the replicas do
+        LaunchError: the partition does not exist, its time limit is lower than the one asked for, or the replicas do
             not fit into `cluster`.
     """
     try:
@@ -81,11 +81,11 @@ def _members(nodes: Sequence[NodeRecord], wanted: str | None) -> list[NodeRecord
     names = sorted({node.partition for node in nodes})
     chosen = {node.partition for node in nodes if node.is_default} if wanted is None else set(wanted.split(","))
     if not chosen:
-        raise ConfigError(
+        raise LaunchError(
             f"scheduler.slurm.partition is not set and the cluster has no default one: set one of {', '.join(names)}"
         )
     if unknown := sorted(chosen - set(names)):
-        raise ConfigError(
+        raise LaunchError(
             f"scheduler.slurm.partition is {wanted!r} and the cluster has no partition {unknown[0]!r}; it has: "
             f"{', '.join(names) or 'none'}"
         )
@@ -101,7 +101,7 @@ def _check_time(members: Sequence[NodeRecord], config: SlurmConfig) -> None:
         return
     asked, longest = parse_time_limit(config.time), max(limit for limit in limits if limit is not None)
     if asked is None or asked > longest:
-        raise ConfigError(
+        raise LaunchError(
             f"scheduler.slurm.time is {config.time}, and partition {members[0].partition} allows at most "
             f"{longest // 3600}:{longest // 60 % 60:02d}:{longest % 60:02d}: lower it; a run that needs longer goes on "
             "with the same command"
@@ -113,18 +113,18 @@ def _check_size(nodes: Sequence[NodeRecord], cluster: ClusterConfig, num_replica
     most = max(node.num_gpus for node in nodes)
     gpus_per_node = most if cluster.n_gpus_per_node is None else cluster.n_gpus_per_node
     if gpus_per_node > most:
-        raise ConfigError(
+        raise LaunchError(
             f"cluster.n_gpus_per_node is {gpus_per_node}, and the nodes of partition {nodes[0].partition} have at most "
             f"{most}: lower it"
         )
     if cluster.n_nodes > 1 and gpus_per_replica > gpus_per_node:
-        raise ConfigError(
+        raise LaunchError(
             f"a replica needs {gpus_per_replica} GPUs (t x p) of one node, and cluster.n_gpus_per_node grants "
             f"{gpus_per_node}: lower t and p in rollout.backend, or raise cluster.n_gpus_per_node"
         )
     fit = cluster.n_nodes * (gpus_per_node // gpus_per_replica) if gpus_per_replica else num_replicas
     if cluster.n_nodes > 1 and num_replicas > fit:
-        raise ConfigError(
+        raise LaunchError(
             f"{num_replicas} replicas of {gpus_per_replica} GPUs (t x p) do not fit into {cluster.n_nodes} nodes "
             f"(cluster.n_nodes) of {gpus_per_node} GPUs, which hold {fit}: use at most d{fit} in rollout.backend, or "
             "raise cluster.n_nodes"

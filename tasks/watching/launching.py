@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol, cast
 from infra.atomic import write_text_atomically
 from infra.log_files import read_end
 from schemas.config import EvaluationConfig, config_to_yaml
-from schemas.errors import ConfigError, SetupError, TransientError
+from schemas.errors import LaunchError, SetupError, TransientError
 
 _COMMAND: Final = (
     "import sys; from infra.processes import end_with_parent; end_with_parent(int(sys.argv.pop(1)))\n"
@@ -24,8 +24,8 @@ _TAIL_BYTES: Final = 2_000
 EndCause = Literal["failed", "unwanted", "away", "lost"]
 """unwanted: somebody put an end to it, there is no other attempt. away: what it needs is not there, as a server or a
 cluster. lost: whatever ran it is gone, as after a reboot."""
-AWAY: Final = frozenset(error.__name__ for error in (ConfigError, SetupError, TransientError))
-"""Errors that say so of the surroundings or of the configuration that all have, and nothing of the checkpoint."""
+AWAY: Final = frozenset(error.__name__ for error in (LaunchError, SetupError, TransientError))
+"""Errors that say so of the surroundings, or of a launch that all have in common, and nothing of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
