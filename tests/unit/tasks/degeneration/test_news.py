@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,8 +23,8 @@ from tasks.inference.session import RunSession
 from tests.unit.infra.test_store import run_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CUT: SignName = "stopped_by_length"
-NONE: SignName = "without_answer"
+CUT: Final[SignName] = "stopped_by_length"
+NONE: Final[SignName] = "without_answer"
 
 
 class Training:
@@ -123,7 +124,7 @@ def test_a_model_that_loops_from_some_step_on_is_told_of_once(training: Training
 
 
 def test_what_comes_back_is_told_anew(training: Training) -> None:
-    told = [training.evaluate(step, *signs) for step, signs in ((1, (CUT,)), (2, ()), (3, (CUT,)), (4, (CUT,)))]
+    told = [training.evaluate(1, CUT), training.evaluate(2), training.evaluate(3, CUT), training.evaluate(4, CUT)]
     assert [[event.checkpoint for event in events] for events in told] == [["step-1"], [], ["step-3"], []]
 
 
