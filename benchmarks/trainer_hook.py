@@ -5,8 +5,8 @@
 Trains nothing: a step multiplies matrices for some milliseconds, then calls the evaluator, which announces a checkpoint
 every time, thousands of times as often as a trainer would. Each case runs in a process of its own: no hook at all; no
 server; one that answers; one that refuses connections; one that takes them and never answers; an address from which
-nothing comes back; a disk that takes not a byte. Exit code 1 when a call takes more than 10 ms on average, or the
-slowest more than 100 ms.
+nothing comes back; a disk that takes not a byte. Exit code 1 when a call takes more than 10 ms on average, or one in a
+hundred does. The slowest is shown and not judged: it is a pause of the machine as often as not.
 """
 
 import argparse
@@ -32,7 +32,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from flows.evaluator import CheckpointAnnouncer, Evaluator, EvaluatorConfig, FinetuneSpec
 
 LIMIT_MS: Final = 10.0
-SLOWEST_MS: Final = 100.0
 BLACK_HOLE: Final = "http://10.255.255.1:4200/api"
 """A private address that nobody has."""
 _SIDE: Final = 300
@@ -87,7 +86,12 @@ def take_steps(root: Path, num_steps: int, *, has_hook: bool) -> dict[str, float
         evaluator.evaluate(None, 0, step, step)
         calls.append((time.perf_counter() - before) * 1e3)
     step_ms = (time.perf_counter() - started) * 1e3 / num_steps
-    return {"step_ms": step_ms, "mean_ms": float(np.mean(calls)), "slowest_ms": max(calls)}
+    return {
+        "step_ms": step_ms,
+        "mean_ms": float(np.mean(calls)),
+        "p99_ms": float(np.percentile(calls, 99)),
+        "slowest_ms": max(calls),
+    }
 
 
 def run_case(url: str, num_steps: int, *options: str) -> dict[str, float]:
@@ -127,12 +131,13 @@ def main() -> int:
             "black hole": run_case(BLACK_HOLE, arguments.steps),
             "full disk": run_case("", arguments.steps, "--full-disk"),
         }
-    print(f"{'case':<16}{'step, ms':>10}{'call, mean ms':>15}{'slowest ms':>12}{'log lines':>11}")
+    print(f"{'case':<16}{'step, ms':>10}{'call, mean ms':>15}{'p99 ms':>9}{'slowest ms':>12}{'log lines':>11}")
     for name, row in cases.items():
         print(
-            f"{name:<16}{row['step_ms']:>10.2f}{row['mean_ms']:>15.3f}{row['slowest_ms']:>12.2f}{row['lines']:>11.0f}"
+            f"{name:<16}{row['step_ms']:>10.2f}{row['mean_ms']:>15.3f}{row['p99_ms']:>9.2f}{row['slowest_ms']:>12.2f}"
+            f"{row['lines']:>11.0f}"
         )
-    return int(any(row["mean_ms"] > LIMIT_MS or row["slowest_ms"] > SLOWEST_MS for row in cases.values()))
+    return int(any(max(row["mean_ms"], row["p99_ms"]) > LIMIT_MS for row in cases.values()))
 
 
 if __name__ == "__main__":

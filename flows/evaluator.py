@@ -11,8 +11,12 @@ from typing import Final, Protocol
 
 from infra.announcer import AREAL_FOLDER as AREAL_FOLDER
 from infra.announcer import CheckpointAnnouncer as CheckpointAnnouncer
+from infra.announcer import areal_root
 from infra.frequency import Frequencies, Schedule, ScheduleState, check_frequencies
 from schemas.errors import ConfigError
+
+_MISSING: Final = "???"
+"""What AReaL's sections hold where nothing was configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ class Evaluator:
         Args:
             config: How often.
             ft_spec: When an epoch ends.
-            announcer: Knows where checkpoints are; needed when `evaluate` gets no function.
+            announcer: Knows where checkpoints are; needed when `evaluate` gets no function, unless `config` is AReaL's
+                own section, which says by its fileroot, experiment_name and trial_name where AReaL saves them.
             clock: Seconds, on a scale that outlives the process.
             group: Process group of torch.distributed that agrees on seconds; None for all ranks.
 
@@ -99,7 +104,7 @@ class Evaluator:
         """
         self._schedule: Final = Schedule(config, is_due_at_first=config.eval_before_train, clock=clock, group=group)
         self._steps_per_epoch: Final = _checked_epoch(ft_spec)
-        self._announcer: Final = announcer
+        self._announcer: Final = announcer or _find_announcer(config)
 
     def evaluate(self, fn: Callable[[], object] | None, epoch: int, step: int, global_step: int) -> None:
         """Call `fn` if an evaluation is due after this step.
@@ -112,7 +117,7 @@ class Evaluator:
             global_step: Of training, from 0.
 
         Raises:
-            ConfigError: `fn` is None and so is the announcer.
+            ConfigError: `fn` is None, and nobody has said where checkpoints are.
         """
         if fn is None and self._announcer is None:
             raise ConfigError(
@@ -137,6 +142,13 @@ class Evaluator:
             ConfigError: it is no such state; nothing has changed.
         """
         self._schedule.load_state_dict(state_dict)
+
+
+def _find_announcer(config: EvaluatorSettings) -> CheckpointAnnouncer | None:
+    """Return one for the folder that AReaL's own section tells; None where `config` is another, or tells nothing."""
+    named: list[object] = [getattr(config, name, None) for name in ("fileroot", "experiment_name", "trial_name")]
+    known = [name for name in named if isinstance(name, str) and name not in {"", _MISSING}]
+    return CheckpointAnnouncer(areal_root(*known), folder=AREAL_FOLDER) if len(known) == len(named) else None
 
 
 def _checked_epoch(ft_spec: TrainingLength) -> int:

@@ -173,6 +173,7 @@ def _tell_given_up(evaluation: Evaluation, landed: LandedCheckpoint, record: Eva
         global_step=landed.position.global_step,
         dataset=dataset_of(config),
         message=f"given up after {record.num_failures} attempts: {reason}",
+        since=f"the first attempt, {record.began_at:%Y-%m-%d %H:%M %Z}",
         run_id="",
         error="GivenUp",
         series=f"{evaluation.folder.key}-{record.weight_digest}-{record.series}",

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from errno import ENOENT
 from functools import partial
+from getpass import getuser
 from pathlib import Path
 from typing import Final
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -90,6 +91,11 @@ class CheckpointAnnouncer:
     def drain(self, timeout_s: float) -> bool:
         """Wait until all that was announced has been delivered or dropped; return whether it was within `timeout_s`."""
         return self._files.drain(timeout_s) and (self._events is None or self._events.drain(timeout_s))
+
+
+def areal_root(fileroot: str, experiment_name: str, trial_name: str) -> Path:
+    """Return where AReaL's Saver (areal/utils/saver.py) puts the checkpoints of the model that is trained."""
+    return Path(fileroot, "checkpoints", getuser(), experiment_name, trial_name, "default")
 
 
 def absolute_folder(path: Path | str) -> Path:

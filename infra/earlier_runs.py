@@ -3,27 +3,42 @@
 Owns which runs those are; compares nothing.
 """
 
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
 from infra.run_directory import RunDirectory, runs_root
 from infra.store import Store
-from schemas.errors import StoreError
+from schemas.base import Model
+from schemas.config import EvaluationConfig, load_config
+from schemas.errors import StoreError, UserInputError
 from schemas.inference import Plan
 from schemas.run import RunIdentity
 from schemas.store import PublishedRun
 
-_ALIKE = ("experiment_name", "trial_name", "dataset", "dataset_version")
+M = TypeVar("M", bound=Model)
+
+_ALIKE = ("experiment_name", "trial_name", "dataset")
 
 
-def find_siblings(store: Store, identity: RunIdentity) -> list[PublishedRun]:
+def find_siblings(store: Store, identity: RunIdentity, *, any_version: bool = False) -> list[PublishedRun]:
     """Return the runs of other weights of the same experiment, trial and dataset version, the last of each weights.
 
     They are in order of training step; where a step is unknown, in order of publication.
 
+    Args:
+        store: Where they are published.
+        identity: The run that they are to be compared with.
+        any_version: Whether runs on other versions of the dataset belong to them.
+
     Raises:
         StoreError: the store cannot be read.
     """
+    names = _ALIKE if any_version else (*_ALIKE, "dataset_version")
     by_weights: dict[str, PublishedRun] = {}
     for run in store.runs():
-        is_alike = all(getattr(run, name) == getattr(identity, name) for name in _ALIKE)
+        is_alike = all(getattr(run, name) == getattr(identity, name) for name in names)
         if is_alike and run.weight_digest != identity.weight_digest:
             by_weights.setdefault(run.weight_digest, run)
     published = sorted(by_weights.values(), key=lambda run: run.finished_at)
@@ -50,6 +65,31 @@ def is_sampled_alike(store: Store, run: PublishedRun, plan: Plan) -> bool:
         getattr(earlier, name) == getattr(plan, name)
         for name in ("sampling", "engine", "dtype", "n_samples", "tokenizer_digest", "chat_template_digest")
     )
+
+
+def is_graded_alike(store: Store, run: PublishedRun, config: EvaluationConfig) -> bool:
+    """Whether a run was graded as `config` says; not so when its folder is gone.
+
+    Reads the run's configuration.
+    """
+    try:
+        before = load_config(run_directory(store, run).config_path)
+    except UserInputError:
+        return False  # gone, or of another version
+    return (before.reward_fn, before.grading.answer_sources) == (config.reward_fn, config.grading.answer_sources)
+
+
+def read_report(path: Path, kind: type[M]) -> M | None:
+    """Return what a check of a run has written; None where the run was not checked, or by another version."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def describe_place(run_id: str, global_step: int | None) -> str:
+    """Return where in training a run stands, for people."""
+    return f"run {run_id}" if global_step is None else f"step {global_step}, run {run_id}"
 
 
 def run_directory(store: Store, run: PublishedRun) -> RunDirectory:

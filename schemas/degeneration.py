@@ -7,6 +7,17 @@ from schemas.base import Model
 SignName = Literal["stopped_by_length", "without_answer", "repeating"]
 
 
+class Onset(Model):
+    """Where a row of checkpoints begins that show a sign one after the other."""
+
+    row: str
+    """Name of the row: what the signs of all its runs have in common."""
+    run_id: str
+    """The run of its first checkpoint, as far as they were evaluated then."""
+    global_step: int | None
+    """The training step of that checkpoint; None when unknown."""
+
+
 class DegenerationSign(Model):
     """One sign of degenerate generation."""
 
@@ -21,6 +32,8 @@ class DegenerationSign(Model):
     """Items looked at."""
     threshold: float
     """Share above which a run is degenerate."""
+    onset: Onset | None = None
+    """Since when it is raised; None where it is not, and in runs of earlier versions."""
 
     @property
     def is_raised(self) -> bool:

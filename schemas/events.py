@@ -39,7 +39,7 @@ class Event(Model, ABC):
     message: str
     """What happened, how much, against what: for people."""
     since: str = ""
-    """Since when it is so, for people, such as the step of the checkpoint compared with; empty when it is news."""
+    """Since when it is so, for people, such as the step of the checkpoint compared with; empty where unknown."""
     link: str = ""
     """Page or folder that shows it, such as the run's report; empty where there is none."""
 
@@ -253,9 +253,11 @@ class GenerationDegenerate(RunEvent):
     share_repeating: float | None
     """Share that repeats itself without end."""
     signs: tuple[str, ...]
-    """Which of the three are above their thresholds."""
+    """Which of the three are above their thresholds since then."""
+    row: str
+    """Name of the row of checkpoints that show them one after the other."""
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """The run and the signs."""
-        return (self.run_id, *self.signs)
+        """The row: a model that loops from some step on is told of once."""
+        return (self.row,)

@@ -100,7 +100,7 @@ class RolloutConfig(Section):
     The default is far above the slowest prefill, and a frozen disk may last a few minutes."""
     max_restarts: int = Field(default=5, ge=0, le=1000)
     """Times in a row that a replica whose worker died may be started again without finishing a sample. Five outlast a
-    node that fails at once; a replica that makes headway is started again without limit."""
+    node that fails at once; a replica that makes headway is started 100 times at most."""
 
     @property
     def parsed_backend(self) -> Backend:

@@ -16,7 +16,8 @@ from schemas.devcluster import DevClusterState
 
 _SLOW: Final = ("engine.stand_in.step_s=0.08",)
 """Minutes instead of seconds: Slurm takes half a minute to see that a job's time is up or that a node is gone."""
-_AWAY_S: Final = (20.0, 60.0)
+_AWAY_S: Final = (60.0, 90.0)
+"""A minute and more, as an upgrade or a failover takes; less than the two that a first submission waits."""
 _PREEMPTED_S: Final = 10
 
 

@@ -1,9 +1,10 @@
 """A check for degeneration in words: a table, and one sentence for an alert."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from infra.text_table import UNDEFINED, TextTable
-from schemas.degeneration import DegenerationReport, SignName
+from schemas.degeneration import DegenerationReport, DegenerationSign, SignName
 
 _WORDS: Final[dict[SignName, str]] = {
     "stopped_by_length": "cut at the longest length",
@@ -28,11 +29,11 @@ def tabulate(report: DegenerationReport | None) -> TextTable:
     return TextTable(header, rows)
 
 
-def describe(report: DegenerationReport) -> str:
-    """Return which signs are raised, and how far."""
+def describe(signs: Iterable[DegenerationSign]) -> str:
+    """Return which of the signs are raised, and how far."""
     return "; ".join(
         f"{_share(sign.share)} of the completions are {_WORDS[sign.name]} (threshold {_share(sign.threshold)})"
-        for sign in report.signs
+        for sign in signs
         if sign.is_raised
     )
 

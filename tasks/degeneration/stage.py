@@ -1,6 +1,6 @@
 """check-degeneration: whether the completions of a run are those of a working model.
 
-Owns the shares and the file of the result; what a loop is, `repetition` says.
+Owns the shares and the file of the result; what a loop is, `repetition` says, since when, `news`.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from infra.atomic import write_text_atomically
 from schemas.config import EvaluationConfig
 from schemas.degeneration import DegenerationReport, DegenerationSign, SignName
 from schemas.states import FinishReason, Verdict
+from tasks.degeneration.news import find_onsets
 from tasks.degeneration.repetition import ends_in_loop
 from tasks.inference.session import RunSession
 from tasks.metrics.estimators import wilson_interval
@@ -35,7 +36,7 @@ def check_degeneration(config: EvaluationConfig, session: RunSession) -> Degener
     """Return the shares of a run's completions that show a sign of degeneration; also written to degeneration.json.
 
     Raises:
-        StoreError: the result cannot be written.
+        StoreError: earlier runs cannot be read, or the result not written.
     """
     settings = config.alerts.degeneration
     thresholds: dict[SignName, float | None] = {
@@ -44,7 +45,10 @@ def check_degeneration(config: EvaluationConfig, session: RunSession) -> Degener
         "repeating": settings.max_repeating,
     }
     samples = pq.read_table(session.run.samples_path, columns=list(_COLUMNS))
-    report = DegenerationReport(signs=tuple(find_signs(samples, thresholds)))
+    signs = tuple(find_signs(samples, thresholds))
+    raised = [sign.name for sign in signs if sign.is_raised]
+    onsets = find_onsets(config, session.identity, session.plan, raised) if raised else {}
+    report = DegenerationReport(signs=tuple(sign.model_copy(update={"onset": onsets.get(sign.name)}) for sign in signs))
     write_text_atomically(session.run.degeneration_path, report.model_dump_json(indent=1) + "\n")
     return report
 

@@ -1,5 +1,6 @@
 """A check for regressions in words: a table, and one sentence for an alert."""
 
+from infra.earlier_runs import describe_place
 from infra.text_table import UNDEFINED, TextTable, escape_markdown, to_markdown
 from schemas.regression import RegressionCheck, RegressionReport
 
@@ -23,14 +24,9 @@ def describe(report: RegressionReport, check: RegressionCheck) -> str:
     """Return what got worse, how much, and against what."""
     return (
         f"{report.metric} {check.value:.3f} is {-check.difference:.3f} below the {check.against} checkpoint's "
-        f"{check.against_value:.3f} ({describe_place(check)}), 95% interval {_interval(check)}, over "
-        f"{check.num_items} items"
+        f"{check.against_value:.3f} ({describe_place(check.run_id, check.global_step)}), 95% interval "
+        f"{_interval(check)}, over {check.num_items} items"
     )
-
-
-def describe_place(check: RegressionCheck) -> str:
-    """Return where in training the earlier checkpoint stands."""
-    return f"run {check.run_id}" if check.global_step is None else f"step {check.global_step}, run {check.run_id}"
 
 
 def _row(check: RegressionCheck) -> list[str]:

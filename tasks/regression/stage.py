@@ -8,14 +8,12 @@ from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from infra.atomic import write_text_atomically
-from infra.earlier_runs import find_siblings, is_sampled_alike, run_directory, select_earlier
+from infra.earlier_runs import find_siblings, is_graded_alike, is_sampled_alike, read_report, select_earlier
 from infra.run_directory import RunDirectory, runs_root
 from infra.store import Store, open_store
-from schemas.config import EvaluationConfig, load_config
-from schemas.errors import UserInputError
+from schemas.config import EvaluationConfig
 from schemas.regression import RegressionCheck, RegressionReport
 from schemas.store import PublishedRun
 from tasks.inference.session import RunSession
@@ -70,15 +68,9 @@ def find_news(config: EvaluationConfig, report: RegressionReport) -> RegressionC
     if "previous" in found or "best" not in found:
         return found.get("previous")
     previous = next(check for check in report.checks if check.against == "previous")
-    before = _read_report(RunDirectory(path=runs_root(config.cluster.folder) / previous.run_id))
+    run = RunDirectory(path=runs_root(config.cluster.folder) / previous.run_id)
+    before = read_report(run.regression_path, RegressionReport)
     return None if before is not None and before.has_regressed else found["best"]
-
-
-def _read_report(run: RunDirectory) -> RegressionReport | None:
-    try:
-        return RegressionReport.model_validate_json(run.regression_path.read_bytes())
-    except (OSError, ValidationError):
-        return None  # not checked, or by another version
 
 
 def _select_compared(
@@ -87,7 +79,7 @@ def _select_compared(
     """Yield the previous run, and the best where it is another."""
 
     def is_alike(run: PublishedRun) -> bool:
-        return is_sampled_alike(store, run, session.plan) and _is_graded_alike(store, run, config)
+        return is_sampled_alike(store, run, session.plan) and is_graded_alike(store, run, config)
 
     previous = next((run for run in reversed(earlier) if is_alike(run)), None)
     if previous is None:
@@ -98,14 +90,6 @@ def _select_compared(
     best = next((run for run in scored if run == previous or is_alike(run)), previous)
     if best != previous:
         yield "best", best
-
-
-def _is_graded_alike(store: Store, run: PublishedRun, config: EvaluationConfig) -> bool:
-    try:
-        before = load_config(run_directory(store, run).config_path)
-    except UserInputError:
-        return False  # its folder is gone, or of another version
-    return (before.reward_fn, before.grading.answer_sources) == (config.reward_fn, config.grading.answer_sources)
 
 
 def _compare(

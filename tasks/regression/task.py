@@ -4,12 +4,13 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
+from infra.earlier_runs import describe_place
 from schemas.config import EvaluationConfig
 from schemas.events import RegressionDetected
 from schemas.regression import RegressionReport
 from tasks.alerts.task import announce
 from tasks.inference.session import RunSession
-from tasks.regression.report import describe, describe_place, summarise
+from tasks.regression.report import describe, summarise
 from tasks.regression.stage import check_regression, find_news
 
 
@@ -25,7 +26,7 @@ def check(config: EvaluationConfig, session: RunSession) -> RegressionReport | N
             global_step=identity.global_step,
             dataset=identity.dataset,
             message=describe(report, news),
-            since=describe_place(news),
+            since=describe_place(news.run_id, news.global_step),
             link=str(session.run.page_path),
             run_id=session.run.run_id,
             metric=report.metric,

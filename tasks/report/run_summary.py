@@ -115,7 +115,7 @@ def _findings(summary: RunSummary, guards: Guards) -> Iterator[str]:
         if not worse:
             yield "- regression: none"
     if guards.degeneration is not None:
-        raised = describe_degeneration(guards.degeneration)
+        raised = describe_degeneration(guards.degeneration.signs)
         yield f"- **degenerate generation**: {raised}" if raised else "- degenerate generation: no sign"
     if summary.num_attempts > 1:
         yield f"- attempts: {summary.num_attempts}; {summary.num_resumed:,} samples taken over from earlier ones"

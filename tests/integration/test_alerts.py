@@ -146,6 +146,8 @@ def test_each_kind_arrives_once_with_what_it_says(served: Served, sink: Sink, tm
             share_without_answer=0.1,
             share_repeating=0.0,
             signs=("stopped_by_length",),
+            since="step 400",
+            row="e/t/p4",
             **common,
         ),
     ]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from infra.store import open_store
 from tests.integration.evaluation_commands import END_S, ROOT, Command
-from tests.integration.prefect_server import free_port
+from tests.integration.prefect_server import ask_api, free_port, wait_for
 from tests.unit.flows.test_bad_input import remove_template
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
 
@@ -152,6 +153,13 @@ def alerts(folder: Path) -> list[dict[str, Any]]:
     return [record for record in ledger if record["event"] == "milepost.evaluation.failed"]
 
 
+def told_texts(api: str, checkpoint: str) -> list[str]:
+    """What the server was to tell of failures of a checkpoint."""
+    found = ask_api(api, "events/filter", {"filter": {"event": {"name": ["milepost.evaluation.failed"]}}})
+    payloads = [event["payload"] for event in found["events"]]
+    return [payload["text"] for payload in payloads if payload["checkpoint"] == checkpoint]
+
+
 def test_what_is_given_up_is_told_once_and_so_is_a_watcher_that_cannot_watch(
     watch: Watch, environment: dict[str, str], api: str, tmp_path: Path
 ) -> None:
@@ -163,6 +171,8 @@ def test_what_is_given_up_is_told_once_and_so_is_a_watcher_that_cannot_watch(
     assert alert["told"]
     assert alert["message"].startswith("given up after 1 attempts: ")
     assert alert["checkpoint"] == str(tmp_path / "ck" / "checkpoint-1")
+    (text,) = wait_for(lambda: told_texts(api, alert["checkpoint"]), "event")
+    assert re.search(r"^since: the first attempt, \d{4}-\d\d-\d\d \d\d:\d\d UTC$", text, re.MULTILINE)
     words = [str(tmp_path / "config.yaml"), f"cluster.fileroot={tmp_path / 'out'}", str(tmp_path / "no" / "such")]
     for _ in range(2):
         subprocess.run(

@@ -1,5 +1,6 @@
 """The trainer's side: when it evaluates, what it needs, and that training never waits for it."""
 
+import getpass
 import http.server
 import json
 import logging
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,36 @@ def test_without_a_function_the_checkpoint_is_announced(tmp_path: Path) -> None:
         (str(tmp_path / "epoch0epochstep2globalstep2"), 0, 2),
         (str(tmp_path / "epoch1epochstep0globalstep5"), 1, 5),
     ]
+
+
+@dataclass
+class ArealSection:
+    """What AReaL's own section `evaluator` has."""
+
+    fileroot: str
+    experiment_name: str = "gsm8k-grpo"
+    trial_name: str = "trial0"
+    freq_epochs: int | None = None
+    freq_steps: int | None = 3
+    freq_secs: int | None = None
+    eval_before_train: bool = False
+
+
+def test_areal_says_where_its_checkpoints_are(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints" / getpass.getuser() / "gsm8k-grpo" / "trial0" / "default"
+    checkpoint = root / "epoch0epochstep2globalstep2"
+    checkpoint.mkdir(parents=True)
+    evaluator = Evaluator(ArealSection(str(tmp_path)), SPEC)
+    for global_step in range(3):
+        evaluator.evaluate(None, 0, global_step, global_step)
+    wait_for_announcements(root, 1)
+    assert [one.path for one in read_announcements(root)] == [str(checkpoint)]
+
+
+def test_a_section_that_does_not_say_where_is_refused_when_training_starts() -> None:
+    for fileroot in ("???", ""):
+        with pytest.raises(ConfigError, match="announcer=CheckpointAnnouncer"):
+            Evaluator(ArealSection(fileroot), SPEC).evaluate(None, 0, 0, 0)
 
 
 def test_only_the_first_rank_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
