@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from infra.arrays import FloatArray, IntArray
 from schemas.consistency import Measure, WorkerName
 from schemas.states import Verdict
 from tasks.metrics.columns import Coded, code_text, read_verdicts
-from tasks.metrics.estimators import FloatArray, IntArray
 
 MEASURES: tuple[Measure, ...] = ("accuracy", "length", "mean_logprob", "no_answer_rate")
 RATES: frozenset[Measure] = frozenset({"accuracy", "no_answer_rate"})

@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from tasks.metrics.estimators import FloatArray, IntArray, sums
+from infra.arrays import FloatArray, IntArray
+from tasks.metrics.estimators import sums
 
 POWER: Final = 0.8
 """With which a detectable difference is seen: the custom of power analyses."""

@@ -12,11 +12,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from infra.arrays import FloatArray
 from schemas.drift import DriftConfig, FeatureDrift
 from schemas.errors import DatasetError
 from schemas.states import FinishReason, Verdict
 from tasks.drift.detector import SHARE_FLOOR, decide, number_bars
-from tasks.drift.two_samples import POWER, SEED, FloatArray, Level
+from tasks.drift.two_samples import POWER, SEED, Level
 from tasks.metrics.difference import Effect, minimum_detectable_effect, sign_flip_p_value
 
 _PER_STEP: Final = 10

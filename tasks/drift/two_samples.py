@@ -12,10 +12,8 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from infra.arrays import BoolArray, FloatArray, IntArray
 
 POWER: Final = 0.8
 """Chance of seeing the smallest detectable effect; the convention of trial design."""
@@ -219,7 +217,7 @@ def permutation_p_value(observed: float, null: FloatArray) -> float:
     return (int(_reaches(null, observed).sum()) + 1) / (len(null) + 1)
 
 
-def _reaches(null: FloatArray, observed: float | FloatArray) -> npt.NDArray[np.bool_]:
+def _reaches(null: FloatArray, observed: float | FloatArray) -> BoolArray:
     # Sums in another order, some in single precision, differ in the last digits: equal statistics count as reached.
     return null >= np.multiply(observed, 1 - 1e-6)
 

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from infra.arrays import BoolArray, FloatArray, IntArray
 from schemas.sections import MetricsConfig
 from schemas.states import Verdict
 from schemas.tables import METRICS
 from tasks.metrics.columns import IDENTITY_COLUMNS, SampleColumns, SampleTable, read_columns
 from tasks.metrics.estimators import (
     CONFIDENCE,
-    FloatArray,
-    IntArray,
     clustered_means,
     pass_at_k_per_item,
     student_quantile,
@@ -27,7 +26,7 @@ from tasks.metrics.estimators import (
     wilson_bounds,
 )
 from tasks.metrics.strata import Strata, read_strata
-from tasks.metrics.voting import BoolArray, hold_votes
+from tasks.metrics.voting import hold_votes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from infra.arrays import BoolArray, FloatArray, IntArray
 from schemas.errors import DistributedEvaluationError
 from schemas.run import RunIdentity
 from schemas.states import FinishReason, Verdict
-from tasks.metrics.estimators import FloatArray, IntArray
-from tasks.metrics.voting import ABSTAINS, BoolArray, normalise_answer
+from tasks.metrics.voting import ABSTAINS, normalise_answer
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
