@@ -20,7 +20,7 @@ from infra.checkpoints.adapter_config import (
     read_adapter_config,
 )
 from infra.checkpoints.findings import Findings
-from infra.checkpoints.global_step import find_epoch, find_global_step
+from infra.checkpoints.global_step import find_position
 from infra.checkpoints.hub import find_snapshot, is_hub_id
 from infra.checkpoints.huggingface import InspectedModel
 from infra.checkpoints.layouts.base import is_folder, is_weights, names_in
@@ -76,13 +76,14 @@ def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
     config = _read_config(folder, findings)
     tensors = _read_weights(folder, findings)
     base = _inspect_base(folder, config, options, findings) if config is not None else None
+    position = find_position(folder)
     if config is None or base is None:
         return CheckpointReport(
             path=folder,
             status=findings.status,
             layout="huggingface",
-            global_step=find_global_step(folder),
-            epoch=find_epoch(folder),
+            global_step=position.global_step,
+            epoch=position.epoch,
             problems=tuple(findings.problems),
         )
     _check_updates(folder, tensors, config, findings)
@@ -94,8 +95,8 @@ def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
         update={
             "path": folder,
             "status": findings.status,
-            "global_step": find_global_step(folder),
-            "epoch": find_epoch(folder),
+            "global_step": position.global_step,
+            "epoch": position.epoch,
             "problems": tuple(findings.problems),
             "weight_files": (folder / WEIGHTS_NAME,) if tensors else (),
             "num_parameters": None if whole.num_parameters is None else whole.num_parameters + own,

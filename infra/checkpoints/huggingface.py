@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, cast
 
 from infra.checkpoints.adapter_config import CONFIG_NAME as ADAPTER_CONFIG
 from infra.checkpoints.findings import Findings
-from infra.checkpoints.global_step import find_epoch, find_global_step
+from infra.checkpoints.global_step import find_position
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.safetensors_header import Tensor
 from infra.checkpoints.weight_files import WeightFiles, list_weight_files
@@ -75,12 +75,13 @@ def inspect(folder: Path, options: InspectionOptions) -> InspectedModel:
     tokenizer_eos, has_chat_template = _read_tokenizer(tokenizer_folder, findings)
     generation = _try_json(folder / "generation_config.json", findings)
     architectures = config.get("architectures")
+    position = find_position(folder)
     report = CheckpointReport(
         path=folder,
         status=findings.status,
         layout="huggingface",
-        global_step=find_global_step(folder),
-        epoch=find_epoch(folder),
+        global_step=position.global_step,
+        epoch=position.epoch,
         problems=tuple(findings.problems),
         architecture=str(cast("list[object]", architectures)[0])
         if isinstance(architectures, list) and architectures
