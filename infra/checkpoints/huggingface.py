@@ -14,6 +14,7 @@ from infra.checkpoints.weight_files import WeightFiles, list_weight_files
 from infra.tokenizer.files import (
     VOCABULARY_FILES,
     JsonObject,
+    ends_as_json,
     find_chat_template,
     read_json_object,
     read_optional_json,
@@ -124,7 +125,7 @@ def _read_tokenizer(folder: Path, findings: Findings) -> tuple[tuple[int, ...], 
         )
         return (), False
     fast = folder / "tokenizer.json"
-    if fast.is_file() and not _ends_with_brace(fast):
+    if fast.is_file() and not ends_as_json(fast):
         findings.problems.append(f"{fast.name}: empty or cut short; copy it again or wait until it is written")
         return (), False
     try:
@@ -134,12 +135,6 @@ def _read_tokenizer(folder: Path, findings: Findings) -> tuple[tuple[int, ...], 
     except CheckpointError as exc:
         findings.problems.append(str(exc))
         return (), False
-
-
-def _ends_with_brace(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 64))
-        return file.read().rstrip().endswith(b"}")
 
 
 def _try_json(path: Path, findings: Findings) -> JsonObject:
