@@ -16,7 +16,7 @@ from infra.arrays import BoolArray, FloatArray, IntArray
 from schemas.sections import MetricsConfig
 from schemas.states import Verdict
 from schemas.tables import METRICS
-from tasks.metrics.columns import IDENTITY_COLUMNS, SampleColumns, SampleTable, read_columns
+from tasks.metrics.columns import IDENTITY_COLUMNS, VERDICT_CODES, SampleColumns, SampleTable, read_columns
 from tasks.metrics.estimators import (
     CONFIDENCE,
     clustered_means,
@@ -80,7 +80,7 @@ def _metrics(columns: SampleColumns, config: MetricsConfig) -> Iterator[Metric]:
         seen = ~np.isnan(columns.truncated)
         yield _rate("truncation_rate", columns, columns.truncated == 1, seen, higher_is_better=False)
     if columns.verdict is not None:
-        silent = columns.verdict == list(Verdict).index(Verdict.NO_ANSWER)
+        silent = columns.verdict == VERDICT_CODES[Verdict.NO_ANSWER]
         yield _rate("no_answer_rate", columns, silent, columns.scored, higher_is_better=False)
     if columns.reward is not None and not np.isnan(columns.reward).all():
         yield _mean("reward", columns, columns.reward, low=-np.inf, higher_is_better=True)
@@ -134,7 +134,7 @@ def _maj_at_k(columns: SampleColumns, k: int) -> Iterator[Metric]:
     known = votes.num_votes > 0
     if columns.verdict is not None:
         # A wrong sample whose answer was not kept (a reward function's) voted for something, nobody knows what.
-        wrong = columns.verdict == list(Verdict).index(Verdict.WRONG)
+        wrong = columns.verdict == VERDICT_CODES[Verdict.WRONG]
         known &= np.bincount(columns.item[wrong & (columns.answer < 0)], minlength=columns.num_items) == 0
     yield _per_item(f"maj@{k}", votes.value, known)
     yield Metric(
