@@ -9,14 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from infra.arrays import BoolArray, FloatArray, IntArray
 from schemas.drift import Bar
-from tasks.drift.two_samples import POWER, SEED, Level, centroid_effect, draw_null, permutation_p_value
+from tasks.drift.two_samples import SEED, Level, centroid_effect, detectable_z, draw_null, permutation_p_value
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -156,14 +155,12 @@ class _Comparison:
         reference, current = (shares[:, 0] for shares in self._word_shares(is_current[:, None]))
         scores = np.abs(current - reference) / self._spread
         first = np.argsort(-scores, kind="stable")[:_NAMED_WORDS].tolist()
-        normal = NormalDist()
-        needed = normal.inv_cdf(1 - level.strict / (2 * len(names))) + normal.inv_cdf(POWER)
-        per_row = needed**2 * (1 / self._num_reference + 1 / self._num_current)
+        per_row = detectable_z(level.strict / (2 * len(names))) ** 2 * (1 / self._num_reference + 1 / self._num_current)
         return TextTest(
             statistic=float(observed),
             effect=float(np.abs(current - reference)[first[0]]),
             p_value=p_value,
-            # a word that no reference text has, from share^2 = needed^2 * (1/n + 1/m) * share/2 * (1 - share/2)
+            # a word that no reference text has, from share^2 = z^2 * (1/n + 1/m) * share/2 * (1 - share/2)
             smallest_detectable=min(2 * per_row / (4 + per_row), 1.0),
             bars=tuple(
                 Bar(label=names[word], reference=float(reference[word]), current=float(current[word]))
@@ -176,8 +173,7 @@ class _Comparison:
         self, is_current: BoolArray, observed: float, null: FloatArray, p_value: float, level: Level
     ) -> TextTest:
         per_row = float(observed) * (self._num_current - 1)
-        normal = NormalDist()
-        needed = normal.inv_cdf(1 - level.strict / 2) + normal.inv_cdf(POWER)
+        needed = detectable_z(level.strict / 2)
         spread = float(np.sqrt((null**2).mean())) * (self._num_current - 1)
         return TextTest(
             statistic=float(observed),

@@ -15,6 +15,8 @@ from schemas.errors import ConfigError, DistributedEvaluationError
 
 CONFIDENCE: Final = 0.95
 """Level of every interval in the metrics table."""
+POWER: Final = 0.8
+"""Chance with which the smallest detectable effect is seen; the convention of trial design."""
 
 
 class Interval(NamedTuple):
