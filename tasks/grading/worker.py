@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Final
 
 from infra.processes import end_with_parent
+from infra.python_code import claim_stdout
 from tasks.grading import procedural, reward_function, symbolic
 from tasks.grading.jobs import MAX_REASON_CHARS, Job, Reply, decode_job, encode
 
@@ -246,13 +247,12 @@ class Supervisor:
 
 
 def main() -> None:
-    """Serve the pipes given as stdin and stdout. What libraries print goes to stderr, never between the replies."""
+    """Serve the pipes given as stdin and stdout."""
     parser = argparse.ArgumentParser(prog="python -m tasks.grading.worker", description=__doc__)
     parser.add_argument("--num-processes", type=int, required=True)
     parser.add_argument("--timeout-s", type=float, required=True)
     arguments = parser.parse_args()
-    replies_fd = os.dup(1)
-    os.dup2(2, 1)
+    replies_fd = claim_stdout()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle; it closes our pipe
     symbolic.warm_up()
     gc.collect()
