@@ -10,7 +10,7 @@ SETUP = $(or $(PYTHON),$(error Python 3.11 or newer is needed: apt-get install p
 IN_ENV = PATH="$(CURDIR)/.venv/bin:$$PATH" PYRIGHT_PYTHON_IGNORE_WARNINGS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup check format test requirements clean
+.PHONY: help demo setup lint check format test requirements clean
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z]+:.*##/ { printf "  make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ demo: setup  ## evaluate a small model from nothing, and show the metrics
 setup:  ## make .venv, .venv-engine and the demo checkpoint
 	@$(SETUP) controller engine checkpoint
 
+lint:  ## format, lint, types, layers, generated pages
+	@$(SETUP) dev
+	@$(IN_ENV) scripts/check lint
+
 check:  ## format, lint, types, layers, unit tests, generated pages (minutes: under 2)
 	@$(SETUP) dev
 	@$(IN_ENV) scripts/check
@@ -32,7 +36,7 @@ format:  ## let ruff format the code and repair what it can
 
 test:  ## all tests, with real engines and services
 	@$(SETUP) --keep-going dev engine checkpoint slurm browser
-	@$(IN_ENV) pytest $(TESTS) --numprocesses 2 --dist loadgroup
+	@$(IN_ENV) pytest $(TESTS) --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
 requirements:  ## renew requirements/*.txt from requirements/*.in
 	@$(SETUP) tools

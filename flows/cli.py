@@ -31,7 +31,7 @@ from flows.dataset_commands import dataset
 from flows.log_commands import logs
 from flows.server_commands import deploy, server
 from flows.watch_commands import status, watch
-from schemas.errors import ConfigError, MilepostError, TransientError
+from schemas.errors import ConfigError, MilepostError
 from schemas.gates import GATE_FAILED, GATES
 
 if TYPE_CHECKING:
@@ -171,8 +171,6 @@ def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":
 
     `run` imports its flow: by then Prefect is set up.
     """
-    import httpx
-
     from flows.interruption import Interrupted, end_within, interruptible
 
     try:
@@ -189,16 +187,14 @@ def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":
         end_within(_INTERRUPTED_END_S, exc.exit_code)
         typer.echo(f"interrupted by {exc}; what is finished is kept: run the same command to go on", err=True)
         raise typer.Exit(exc.exit_code) from exc
-    except httpx.TransportError as exc:
-        failure = TransientError(
-            f"the Prefect server does not answer any more ({exc}); what is finished is kept: see to the server, and "
-            "run the same command to go on"
-        )
-        end_within(_END_S, failure.exit_code)
-        raise failure from exc
-    except Exception:
+    except Exception as exc:
+        from flows.prefect_answers import translate
+
+        failure = translate(exc)
         end_within(_END_S, 1)
-        raise
+        if failure is None:
+            raise
+        raise failure from exc
 
 
 @contextmanager
@@ -208,11 +204,12 @@ def _prefect_api() -> Generator[Callable[[], None]]:
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-    from flows.local_server import LocalServer, require_answer
+    from flows.local_server import LocalServer
 
-    url = PREFECT_API_URL.value()
-    if url:
-        require_answer(url)
+    if PREFECT_API_URL.value():
+        from flows.prefect_answers import require_answer
+
+        require_answer()
         yield lambda: None
         return
     with LocalServer(PREFECT_HOME.value()) as server, ExitStack() as settings:

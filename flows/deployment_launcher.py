@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import httpx
+import prefect.exceptions
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.responses import DeploymentResponse
@@ -61,8 +63,14 @@ def read_cause(state: "State[object]") -> EndCause:
     """Return why a run that ended in this state, and was not cancelled, did not complete."""
     if state.is_crashed():  # a kill, a preemption, a reboot: the server has no word of its process
         return "lost"
-    error = (state.message or "").removeprefix(_RAISED).partition(":")[0]
-    return "away" if error.rpartition(".")[2] in AWAY else "failed"
+    error = (state.message or "").removeprefix(_RAISED).partition(":")[0].rpartition(".")[2]
+    return "away" if error in AWAY or _is_of_server(error) else "failed"
+
+
+def _is_of_server(error: str) -> bool:
+    """Whether an error of this name is one of Prefect's client, whose server is away or refuses."""
+    kind: object = getattr(httpx, error, getattr(prefect.exceptions, error, None))
+    return isinstance(kind, type) and issubclass(kind, httpx.HTTPError)
 
 
 class AutoLauncher:

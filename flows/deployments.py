@@ -28,6 +28,7 @@ from pydantic import ValidationError
 from flows.automations import read_targets, upsert_alerts, upsert_trigger
 from flows.deployment_launcher import WORKING_DIR
 from flows.gpu_budget import ensure_budget
+from flows.preflight import check_layout_elsewhere
 from flows.run_process import ENGINE
 from schemas.config import EvaluationConfig
 from schemas.deployment import (
@@ -108,7 +109,8 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
     """Make the server at PREFECT_API_URL hold the pool, the deployments, their triggers and the alerts of the config.
 
     Raises:
-        ConfigError: an alert's address or a deployment's parameter cannot be used; nothing was registered.
+        ConfigError: an alert's address, a deployment's parameter or what the configuration asks of the cluster cannot
+            be used; nothing was registered.
         CheckpointError: the root cannot be watched; nothing was registered.
         SetupError: the server refuses, or the pool is of another type.
     """
@@ -117,6 +119,8 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
     with _refusals_translated(), get_client(sync_client=True) as client:
         held = {spec.name: _read_deployment(client, f"{flows[spec.name].name}/{spec.name}") for spec in specs}
         pool = _find_pool(client, wanted, [found.work_pool_name for found in held.values() if found], specs)
+        if wanted.config is not None and pool.type == _PROCESS:
+            check_layout_elsewhere(wanted.config)
         if wanted.root is not None and pool.type == _PROCESS:  # other pools have folders of their own
             evaluations = [make_evaluation(wanted.config)] if wanted.config else []
             wanted = replace(wanted, root=find_root(wanted.root, evaluations, is_patient=True))

@@ -24,7 +24,7 @@ from types import MappingProxyType, TracebackType
 from typing import IO, Final, Self
 
 from infra.own_servers import note_own_server
-from schemas.errors import SetupError
+from schemas.errors import MilepostError, SetupError
 
 _HOST: Final = "127.0.0.1"
 _START_TIMEOUT_S: Final = 180.0
@@ -119,23 +119,24 @@ class LocalServer:
         port = process.stdout.readline().decode("ascii", "replace").strip()
         url = f"http://{_HOST}:{port}/api"
         while True:
-            self.check()
+            if (end := self._read_end()) is not None:
+                raise SetupError(end)
             if _answers(f"{url}/health"):
                 self._lock.close()
                 note_own_server(url)
                 return url
             if time.monotonic() - self._started > self._timeout_s:
-                raise self._failure(f"gave no answer within {self._timeout_s:g} s")
+                raise SetupError(self._describe_failure(f"gave no answer within {self._timeout_s:g} s"))
             time.sleep(_POLL_S)
 
     def check(self) -> None:
-        """Return if its process runs.
+        """Return if the process runs that has answered.
 
         Raises:
-            SetupError: it has ended, with what it said.
+            MilepostError: it has ended, with what it said.
         """
-        if self._process is not None and self._process.poll() is not None:
-            raise self._failure(f"ended with exit code {self._process.returncode}")
+        if (end := self._read_end()) is not None:
+            raise MilepostError(end)
 
     def _take_lock(self) -> None:
         """Wait for other starting servers: two that make the tables of one new database at once both fail."""
@@ -149,35 +150,20 @@ class LocalServer:
                 f"Prefect's folder {self._home} cannot be written ({exc.strerror}); set PREFECT_HOME to one that can"
             ) from exc
 
-    def _failure(self, what: str) -> SetupError:
+    def _read_end(self) -> str | None:
+        code = None if self._process is None else self._process.poll()
+        return None if code is None else self._describe_failure(f"ended with exit code {code}")
+
+    def _describe_failure(self, what: str) -> str:
         said = b""
         if self._log is not None:
             self._log.seek(0)
             said = self._log.read()
         tail = said[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
-        return SetupError(
+        return (
             f"a Prefect server of this command's own {what}; start one with `prefect server start` and set "
             f"PREFECT_API_URL, or try again. It said: {tail or 'nothing'}"
         )
-
-
-def require_answer(api_url: str) -> None:
-    """Return if something listens at the user's PREFECT_API_URL.
-
-    Raises:
-        SetupError: nothing does; Prefect itself would try again for minutes.
-    """
-    try:
-        urllib.request.urlopen(f"{api_url}/health", timeout=30.0).close()  # noqa: S310 - the user's own setting
-    except urllib.error.HTTPError:
-        return  # an answer, if not to us: Prefect has the user's key
-    except (urllib.error.URLError, OSError, ValueError) as exc:
-        reason = exc.reason if isinstance(exc, urllib.error.URLError) else exc
-        if isinstance(reason, (ConnectionRefusedError, socket.gaierror, ValueError)):
-            raise SetupError(
-                f"PREFECT_API_URL is {api_url}, where no Prefect server answers ({reason}); start one with `prefect "
-                "server start`, or unset it to use a server of this command's own"
-            ) from exc
 
 
 def _answers(url: str) -> bool:
@@ -186,24 +172,6 @@ def _answers(url: str) -> bool:
             return reply.status == HTTPStatus.OK
     except (urllib.error.URLError, OSError):
         return False
-
-
-def require_server() -> str:
-    """Return the URL of the user's Prefect API, which answers.
-
-    Raises:
-        SetupError: PREFECT_API_URL is not set, or nothing answers there.
-    """
-    from prefect.settings import PREFECT_API_URL
-
-    url = PREFECT_API_URL.value()
-    if not url:
-        raise SetupError(
-            "PREFECT_API_URL is not set: start a server with `milepost server`, then export "
-            "PREFECT_API_URL=http://127.0.0.1:4200/api"
-        )
-    require_answer(url)
-    return url
 
 
 def end_with_stdin() -> None:

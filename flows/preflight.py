@@ -1,7 +1,10 @@
 """Everything about the input that can be refused in seconds, before Prefect is even imported."""
 
+from contextlib import suppress
+
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
+from schemas.errors import SetupError
 from tasks.checkpoint.resolution import inspect_source
 from tasks.inference.layout import check_adapter, check_layout
 from tasks.validation_set.loading import check_validation_set
@@ -23,3 +26,15 @@ def check_inputs(config: EvaluationConfig) -> None:
         report, tokenizer_folder = inspected
         check_adapter(config, report)
         check_validation_set(config, report, tokenizer_folder)
+
+
+def check_layout_elsewhere(config: EvaluationConfig) -> None:
+    """Look at what a cluster says to replicas that another process of its users will start, where it can be asked here.
+
+    What this machine lacks, an engine or a GPU or Slurm, the other one may have.
+
+    Raises:
+        ConfigError: the cluster has no such partition, allows no such time, or the replicas do not fit into it.
+    """
+    with suppress(SetupError):
+        check_layout(config)

@@ -38,8 +38,8 @@ def serve(port: int, pool: str) -> int:
     """Run server and worker until a signal, and return the exit code: 0 for Ctrl-C, else 128 + signal.
 
     Raises:
-        SetupError: the port is taken, another `milepost server` uses the same database, or the server ended.
-        MilepostError: the worker ended by itself, or the server does not answer.
+        SetupError: the port is taken, another `milepost server` uses the same database, or the server does not start.
+        MilepostError: server or worker ended by itself, or the server does not answer.
     """
     from prefect.settings import PREFECT_HOME
 
@@ -68,8 +68,7 @@ def _work(server: LocalServer, api_url: str, pool: str) -> None:
     """End what earlier workers have left, then have a worker until it is killed, as by the kernel for want of memory.
 
     Raises:
-        MilepostError: it ended by itself.
-        SetupError: the server ended.
+        MilepostError: it or the server ended by itself.
         TransientError: the server does not answer.
     """
     from flows.leftover_runs import end_leftover_runs

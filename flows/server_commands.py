@@ -37,11 +37,14 @@ def deploy(  # noqa: PLR0913 - each is an option of the command
 ) -> None:
     """Register deployments, triggers and alerts with the server at PREFECT_API_URL. A second time changes nothing."""
     with errors_shown(as_json=as_json):
-        from flows.local_server import require_server
-        from schemas.config import load_config
+        from schemas.config import check_launchable, load_config
 
         loaded = None if config is None else load_config(config)
+        if loaded is not None:
+            check_launchable(loaded)
         set_prefect_defaults()
+        from flows.prefect_answers import require_server
+
         require_server()
         from flows.deployments import Wanted, deploy, read_deployments
 

@@ -1,7 +1,8 @@
 """Watch a folder of checkpoints: the flow `reconcile`, and what the watcher has to do with a Prefect server."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from prefect import flow
@@ -9,7 +10,8 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.settings import PREFECT_API_URL
 
 from flows.deployment_launcher import DEPLOYMENT, AutoLauncher, DeploymentLauncher, find_deployment, shares_files
-from flows.local_server import require_answer
+from flows.prefect_answers import check_answer
+from flows.preflight import check_layout_elsewhere
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import SetupError, TransientError
@@ -70,40 +72,45 @@ def _choose_launcher(configs: Sequence[EvaluationConfig]) -> EvaluationLauncher:
 
     Raises:
         UserInputError: one of them cannot be launched.
-        SetupError: a deployment is asked for, and there is none.
+        SetupError: a deployment is asked for, and there is none; or what answers is no Prefect server for us.
     """
     for config in configs:
         check_launchable(config)
         open_store(config.cluster.folder).check_writable()
     wanted = configs[0].watch.launcher
     if wanted == "local" or (wanted == "auto" and not PREFECT_API_URL.value()):
-        _check_inputs(configs, None)
-        return LocalLauncher(_require_server)
+        with suppress(TransientError):  # it is waited for
+            _check_server()
+        _check_inputs(configs, check_layout)
+        return LocalLauncher(_check_server)
     if wanted == "deployment":
-        _check_inputs(configs, _require_deployment())
+        if shares_files(_require_deployment()):
+            _check_inputs(configs, check_layout_elsewhere)
         return DeploymentLauncher()
     try:
+        check_answer()
         deployment = find_deployment()
     except TransientError as exc:  # once it is back, it tells whether it has the deployment
         logger.warning("%s; evaluations begin once it does", exc)
-    else:
-        _check_inputs(configs, deployment)
-        if deployment is None:
-            logger.info("the Prefect server has no deployment %s: evaluations run on this machine", DEPLOYMENT)
+        _check_inputs(configs, check_layout_elsewhere)
+        return AutoLauncher()
+    if deployment is None:
+        logger.info("the Prefect server has no deployment %s: evaluations run on this machine", DEPLOYMENT)
+        _check_inputs(configs, check_layout)
+    elif shares_files(deployment):
+        _check_inputs(configs, check_layout_elsewhere)
     return AutoLauncher()
 
 
-def _check_inputs(configs: Sequence[EvaluationConfig], deployment: DeploymentResponse | None) -> None:
-    """Look at what each evaluation needs, whatever its checkpoint, as far as that is here; None: all of it.
+def _check_inputs(configs: Sequence[EvaluationConfig], check_place: Callable[[EvaluationConfig], None]) -> None:
+    """Look at what each evaluation needs, whatever its checkpoint.
 
     Raises:
         UserInputError: something cannot be used.
     """
     for config in configs:
-        if deployment is None:
-            check_layout(config)
-        if deployment is None or shares_files(deployment):
-            load_graded(config)  # a dataset that cannot be read or graded is told now, not at each checkpoint
+        check_place(config)
+        load_graded(config)  # a dataset that cannot be read or graded is told now, not at each checkpoint
 
 
 def _require_deployment() -> DeploymentResponse:
@@ -115,6 +122,7 @@ def _require_deployment() -> DeploymentResponse:
     problem = "PREFECT_API_URL is not set"
     if PREFECT_API_URL.value():
         try:
+            check_answer()
             deployment = find_deployment()
         except TransientError as exc:
             problem = str(exc)
@@ -125,14 +133,15 @@ def _require_deployment() -> DeploymentResponse:
     raise SetupError(f"watch.launcher is deployment, but {problem}; run `milepost deploy`, or set it to local")
 
 
-def _require_server() -> None:
-    """Raise TransientError while a Prefect server is asked for and does not answer: no evaluation would even start."""
-    api_url = PREFECT_API_URL.value()
-    try:
-        if api_url:
-            require_answer(api_url)
-    except SetupError as exc:
-        raise TransientError(str(exc)) from exc
+def _check_server() -> None:
+    """Return unless a Prefect server is asked for that no evaluation would even start without.
+
+    Raises:
+        TransientError: it does not answer.
+        SetupError: it is none, or none for us.
+    """
+    if PREFECT_API_URL.value():
+        check_answer()
 
 
 def _tell_landed(evaluation: Evaluation, landed: LandedCheckpoint) -> None:

@@ -10,7 +10,7 @@ from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown, set_
 
 if TYPE_CHECKING:
     from schemas.config import EvaluationConfig
-    from schemas.watch import EvaluationCell, WatchOutcome, WatchStatus
+    from schemas.watch import WatchedCheckpoint, WatchOutcome, WatchStatus
 
 Root = Annotated[Path, typer.Argument(metavar="ROOT", help="Folder that the trainer saves its checkpoints into")]
 Also = Annotated[list[Path] | None, typer.Option("--also", metavar="CONFIG", help="Another evaluation of each")]
@@ -20,7 +20,6 @@ _ANY_CHECKPOINT: Final = "actor.path=checkpoint"
 _END_S: Final = 10.0
 """Seconds that the process has to end by itself."""
 _FAILED: Final = 1
-_SHOWN_DETAIL: Final = 60
 
 
 def watch(  # noqa: PLR0913 - each is an option of the command
@@ -80,7 +79,10 @@ def _load(paths: list[Path], overrides: list[str] | None) -> "list[EvaluationCon
 
 
 def _print_outcome(outcome: "WatchOutcome") -> None:
-    typer.echo(f"{outcome.num_done} evaluated, {outcome.num_failed} attempts failed, {outcome.num_open} still to do")
+    typer.echo(
+        f"{outcome.num_done} evaluated, {outcome.num_failed} attempts failed, {outcome.num_open} still to do, "
+        f"{outcome.num_unusable} unusable"
+    )
 
 
 def _print_status(status: "WatchStatus") -> None:
@@ -88,6 +90,9 @@ def _print_status(status: "WatchStatus") -> None:
     from rich.text import Text
 
     from flows.console import OUT
+
+    def name_of(checkpoint: "WatchedCheckpoint") -> str:
+        return str(checkpoint.path.relative_to(status.root))
 
     if not status.checkpoints:
         OUT.print(Text(f"no checkpoints in {status.root} yet"), soft_wrap=True)
@@ -97,14 +102,14 @@ def _print_status(status: "WatchStatus") -> None:
         shown.add_column(Text(name), overflow="fold")
     for checkpoint in status.checkpoints:
         step = "" if checkpoint.global_step is None else str(checkpoint.global_step)
-        name = str(checkpoint.path.relative_to(status.root))
-        shown.add_row(*map(Text, (step, name, *(_cell(cell) for cell in checkpoint.cells))))
+        cells = (f"{cell.state} {cell.run_id or ''}".strip() for cell in checkpoint.cells)
+        shown.add_row(*map(Text, (step, name_of(checkpoint), *cells)))
     OUT.print(shown)
     OUT.print(Text(", ".join(f"{count} {state}" for state, count in sorted(status.counts.items()))), style="dim")
-
-
-def _cell(cell: "EvaluationCell") -> str:
-    detail = cell.run_id or " ".join(cell.detail.split())
-    if len(detail) > _SHOWN_DETAIL:
-        detail = f"{detail[:_SHOWN_DETAIL]}…"
-    return f"{cell.state} {detail}".strip()
+    names = {evaluation.key: evaluation.name for evaluation in status.evaluations}
+    for checkpoint in status.checkpoints:
+        for cell in checkpoint.cells:
+            if cell.detail:
+                of = f", {names[cell.evaluation]}" if len(names) > 1 else ""
+                line = f"{name_of(checkpoint)}{of}: {cell.state}: {' '.join(map(str.strip, cell.detail.splitlines()))}"
+                OUT.print(Text(line), soft_wrap=True)

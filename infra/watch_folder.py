@@ -1,12 +1,13 @@
 """What is known of a watched evaluation, on disk, so that any watcher can go on where another one ended.
 
 {fileroot}/watch/{evaluation key}/
-    config.yaml                          what is evaluated; changed at each look of a watcher that lives
+    config.yaml                          what is evaluated; touched at each look of a watcher that lives
     checkpoints/{mark}/landed.json       a checkpoint that was seen whole
     checkpoints/{mark}/model/{name}/     its weights as hard links, until it is evaluated
     results/{weight digest}/record.json  how its evaluation stands
     results/{weight digest}/owners/      who is at it (infra/run_ownership.py)
     results/{weight digest}/config.yaml  attempt.log    the last attempt
+{fileroot}/watch/watched_again           touched when somebody watches again after nobody did for days
 
 Owns names and writes; must not decide what is evaluated. A checkpoint appears by one rename, with its weights; a record
 is replaced whole, by the owner of its folder alone.
@@ -14,6 +15,7 @@ is replaced whole, by the owner of its folder alone.
 
 import errno
 import logging
+import math
 import os
 import shutil
 import threading
@@ -39,10 +41,14 @@ _LANDED: Final = "landed.json"
 _RECORD: Final = "record.json"
 _MODEL: Final = "model"
 _CONFIG: Final = "config.yaml"
+_WATCHED_AGAIN: Final = "watched_again"
 _IS_THERE: Final = (errno.ENOTEMPTY, errno.EEXIST)
 """What a rename says onto a folder that another process has filled."""
 _SILENT_LIFE_S: Final = 7 * 86_400.0
 """Weights wait a week for a watcher of their evaluation; then the disk is worth more."""
+_OUTAGE_S: Final = _SILENT_LIFE_S / 2
+"""When nobody at all has watched for so long, the week begins anew: what was watched until an outage of any length has
+half of it at least to be watched again. Shorter ones count: else what cron starts now and then would free nothing."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +76,7 @@ class WatchFolder:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise self._cannot_write(exc) from exc
+        self._note_outage()
         write_text_atomically(self.path / _CONFIG, config_yaml)
         remove_abandoned(self._staging)
 
@@ -81,6 +88,8 @@ class WatchFolder:
     def release_silent(self, *, now_s: float | None = None) -> int:
         """Let go what is held for other evaluations of this fileroot that nobody has watched for a week.
 
+        The week is counted from the end of the last outage, in which none of them could be watched.
+
         Args:
             now_s: Unix time in seconds; None for the clock's.
 
@@ -89,8 +98,9 @@ class WatchFolder:
         """
         now_s = time.time() if now_s is None else now_s
         num_released = 0
-        for config in self.path.parent.glob(f"*/{_CONFIG}"):
-            if _silence_s(config, now_s) <= _SILENT_LIFE_S:
+        watched_again_s = _touched_s(self._watched_again)
+        for config in self._all_configs():
+            if now_s - max(_touched_s(config), watched_again_s) <= _SILENT_LIFE_S:
                 continue
             for model in config.parent.glob(f"checkpoints/*/{_MODEL}"):
                 shutil.rmtree(model, ignore_errors=True)
@@ -305,6 +315,24 @@ class WatchFolder:
     def _staging(self) -> Path:
         return self.path / ".staging"
 
+    @property
+    def _watched_again(self) -> Path:
+        return self.path.parent / _WATCHED_AGAIN
+
+    def _all_configs(self) -> Iterator[Path]:
+        """Yield the file that shows life of each evaluation of this fileroot."""
+        return self.path.parent.glob(f"*/{_CONFIG}")
+
+    def _note_outage(self) -> None:
+        """Note that somebody watches again, where nobody did: before this watcher shows life itself.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        signs_s = [touched_s for config in self._all_configs() if math.isfinite(touched_s := _touched_s(config))]
+        if signs_s and time.time() - max(signs_s) > _OUTAGE_S:
+            write_text_atomically(self._watched_again, "")
+
     def _put_model(self, model: Path, mark: str) -> None:
         """Move linked weights to where a checkpoint's are held, unless some are.
 
@@ -349,12 +377,14 @@ def _seen_again(before: LandedCheckpoint, now: LandedCheckpoint) -> LandedCheckp
     return before.model_copy(update={"is_vanished": False, "held_mark": now.held_mark})
 
 
-def _silence_s(path: Path, now_s: float) -> float:
-    """Return the seconds since a file was changed; 0 when that cannot be told."""
+def _touched_s(path: Path) -> float:
+    """Return when a file was touched, in seconds since 1970; 0 for one that is not there, infinity if none can tell."""
     try:
-        return now_s - path.stat().st_mtime
-    except OSError:
+        return path.stat().st_mtime
+    except FileNotFoundError:
         return 0.0
+    except OSError:
+        return math.inf
 
 
 def own_folders(fileroot: Path) -> Iterator[Path]:

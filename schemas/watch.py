@@ -182,3 +182,5 @@ class WatchOutcome(Model):
     """Attempts of it that failed."""
     num_open: int
     """Evaluations that are still to be made: waiting, running elsewhere, or to be tried again."""
+    num_unusable: int = 0
+    """Checkpoints that cannot be evaluated as they are: of no layout that is loaded, or left incomplete."""

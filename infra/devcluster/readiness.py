@@ -16,7 +16,7 @@ READY_STATES: Final = frozenset({"idle", "mixed", "allocated", "completing"})
 """Words of sinfo for nodes that take jobs or will."""
 _WRONG_STATES: Final = ("drain", "inval", "fail", "error")
 """A node does not leave these by itself."""
-_START_S: Final = 60.0
+_START_S: Final = 180.0
 _COMMAND_S: Final = 30.0
 _POLL_S: Final = 0.05
 _TAIL_LINES: Final = 5

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol, cast
 from infra.atomic import write_text_atomically
 from infra.log_files import read_end
 from schemas.config import EvaluationConfig, config_to_yaml
-from schemas.errors import SetupError, TransientError
+from schemas.errors import ConfigError, SetupError, TransientError
 
 _COMMAND: Final = (
     "import sys; from infra.processes import end_with_parent; end_with_parent(int(sys.argv.pop(1)))\n"
@@ -24,8 +24,8 @@ _TAIL_BYTES: Final = 2_000
 EndCause = Literal["failed", "unwanted", "away", "lost"]
 """unwanted: somebody put an end to it, there is no other attempt. away: what it needs is not there, as a server or a
 cluster. lost: whatever ran it is gone, as after a reboot."""
-AWAY: Final = frozenset(error.__name__ for error in (SetupError, TransientError))
-"""Errors that say so of the surroundings, and nothing of the checkpoint."""
+AWAY: Final = frozenset(error.__name__ for error in (ConfigError, SetupError, TransientError))
+"""Errors that say so of the surroundings or of the configuration that all have, and nothing of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,9 @@ class LocalLauncher:
     """Runs `milepost evaluate` in a process that cannot outlive this one."""
 
     def __init__(self, require_surroundings: Callable[[], None] = lambda: None) -> None:
-        """`require_surroundings` raises TransientError while something is away that every evaluation needs."""
+        """`require_surroundings` raises TransientError while something is away that every evaluation needs, SetupError
+        while it cannot be used.
+        """
         self._require_surroundings = require_surroundings
 
     def launch(self, order: EvaluationOrder) -> "LocalEvaluation":
@@ -87,7 +89,7 @@ class LocalLauncher:
 
         Raises:
             TransientError: something is away that it needs.
-            SetupError: it cannot be started.
+            SetupError: it cannot be started, or would find something that it cannot use.
         """
         self._require_surroundings()
         config_path, log_path = order.folder / "config.yaml", order.folder / "attempt.log"

@@ -5,9 +5,11 @@ an announcement (infra/announcements.py), because a newer one stands beside it, 
 a while. Remembers what it has inspected: a folder that has not changed is not read again.
 """
 
+import math
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -43,8 +45,8 @@ class PendingCheckpoint:
     """Of its weights so far; None where there are none."""
     state: Literal["writing", "unusable"]
     detail: str
-    is_whole: bool = False
-    """Whether nothing is wanting but that its trainer has finished it."""
+    has_rested: bool
+    """Whether nothing of it has changed for as long as a whole one has to rest: it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class Observation:
     """The rest."""
     gone: tuple[PendingCheckpoint, ...]
     """Those that were there at the last look, are not known, and whose folder is not there any more."""
+    num_found: int
+    """Checkpoints that are there, known ones among them."""
 
 
 class Observer:
@@ -90,6 +94,7 @@ class Observer:
         self._base_folder = base_folder
         self._inspected: dict[Path, tuple[str, CheckpointReport]] = {}
         self._unlanded: dict[Path, PendingCheckpoint] = {}
+        self._rested: set[Path] = set()
 
     def look(self, known: Collection[str]) -> Observation:
         """Return what there is now; checkpoints whose mark is in `known` are not inspected.
@@ -105,7 +110,7 @@ class Observer:
         for number, one in enumerate(found):
             state, hindrance = _read_state(one)
             if state is None:
-                pending.append(_without_model(one, hindrance))
+                pending.append(self._without_model(one, hindrance))
             elif state.mark not in known:
                 report = self._inspect(one, state)
                 unlanded[one.folder] = self._describe_pending(one, state, report)
@@ -116,9 +121,22 @@ class Observer:
         before = [one for one in self._unlanded.values() if one.folder and one.folder.mark not in known]
         gone = [one for one in before if _is_removed(one.found.folder)]
         self._unlanded = unlanded
+        self._rested = {one.found.folder for one in pending if one.folder is None and one.has_rested}
         self._inspected = {one.folder: self._inspected[one.folder] for one in found if one.folder in self._inspected}
         whole.sort(key=lambda one: training_order(one.found))
-        return Observation(whole=tuple(whole), pending=tuple(pending), gone=tuple(gone))
+        return Observation(whole=tuple(whole), pending=tuple(pending), gone=tuple(gone), num_found=len(found))
+
+    def _without_model(self, one: FoundCheckpoint, hindrance: str) -> PendingCheckpoint:
+        return PendingCheckpoint(
+            found=one,
+            folder=None,
+            state="writing" if one.conversion is None else "unusable",
+            detail=f"needs conversion: {one.conversion}"
+            if one.conversion is not None
+            else hindrance or "no weights yet",
+            # a dump may have thousands of files: one that has rested is not looked through again
+            has_rested=one.folder in self._rested or self._rests(_changed_s(one.folder)),
+        )
 
     def _describe_pending(
         self, one: FoundCheckpoint, state: FolderState, report: CheckpointReport
@@ -130,7 +148,7 @@ class Observer:
             folder=state,
             state=word,
             detail=detail,
-            is_whole=report.status == "complete",
+            has_rested=self._rests(state.changed_s),
         )
 
     def _inspect(self, one: FoundCheckpoint, state: FolderState) -> CheckpointReport:
@@ -157,7 +175,10 @@ class Observer:
             return True
         if any(_is_newer_sibling(other, one, state) for other in later):
             return True
-        return time.time() - state.changed_s >= self._settle_s
+        return self._rests(state.changed_s)
+
+    def _rests(self, changed_s: float) -> bool:
+        return time.time() - changed_s >= self._settle_s
 
 
 def describe_landed(found: FoundCheckpoint, state: FolderState, *, number: int, now: datetime) -> LandedCheckpoint:
@@ -199,11 +220,15 @@ def _is_removed(folder: Path) -> bool:
     return False
 
 
-def _without_model(one: FoundCheckpoint, hindrance: str) -> PendingCheckpoint:
-    if one.conversion is not None:
-        detail = f"needs conversion: {one.conversion}"
-        return PendingCheckpoint(found=one, folder=None, state="unusable", detail=detail)
-    return PendingCheckpoint(found=one, folder=None, state="writing", detail=hindrance or "no weights yet")
+def _changed_s(folder: Path) -> float:
+    """Return when anything in a folder was changed last, in seconds since 1970; infinity when that cannot be told."""
+    newest_s = 0.0
+    for place, _, names in os.walk(folder):
+        for path in (Path(place), *(Path(place, name) for name in names)):
+            with suppress(OSError):  # removed meanwhile
+                status = path.lstat()
+                newest_s = max(newest_s, status.st_mtime, status.st_ctime)
+    return newest_s or math.inf
 
 
 def _with_state(one: FoundCheckpoint, report: CheckpointReport) -> FoundCheckpoint:

@@ -20,16 +20,15 @@ from infra.announcements import SPOOL
 from schemas.config import config_to_yaml
 from schemas.errors import CheckpointError, MilepostError, StoreError, TransientError
 from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
+from tasks.watching.complaints import Complaints
 from tasks.watching.launching import EvaluationLauncher
-from tasks.watching.observation import Observer, WholeCheckpoint, describe_landed
+from tasks.watching.observation import Observation, Observer, WholeCheckpoint, describe_landed
 from tasks.watching.root import describe_unreadable, make_observer
 from tasks.watching.selection import newest_of_each_training, select_checkpoints
 from tasks.watching.settling import Evaluation, Settlement, identify, is_being_evaluated, settle, settled_record
 
 _TICK_S: Final = 0.25
 """Between two looks at whether a trainer has announced something, and at what is due."""
-_UNREADABLE_S: Final = 300.0
-"""Seconds between two warnings that the root cannot be read."""
 _END_S: Final = 35.0
 """Seconds that threads have to end: a stopped attempt takes up to 30; what else they wait for is resumable."""
 
@@ -118,17 +117,16 @@ class Reconciler:
         self._slots: dict[tuple[str, str], threading.Thread] = {}
         self._reader: threading.Thread | None = None
         self._aside: dict[tuple[str, str], float] = {}
-        self._warned_at = -_UNREADABLE_S
+        self._complaints = Complaints(root)
         self._paused_until = 0.0
         self._hindrance = ""
-        self._told: set[str] = set()
         self._num_done = 0
         self._num_failed = 0
 
     def run(self, *, once: bool = False, is_patient: bool = True) -> WatchOutcome:
         """Watch until stopped; with `once`, until all that can be done now has been tried one time.
 
-        What is whole, and is finished once it has rested for `settle_s`, can be done now.
+        What has to rest for `settle_s`, so that it is known to be finished or never to be, can be done now.
 
         Raises:
             CheckpointError: the root cannot be read, and the caller is not patient.
@@ -161,7 +159,13 @@ class Reconciler:
         finally:
             self.stop()
         num_open = sum(not _is_over(item) for item in self._open_items())
-        return WatchOutcome(root=self._root, num_done=self._num_done, num_failed=self._num_failed, num_open=num_open)
+        return WatchOutcome(
+            root=self._root,
+            num_done=self._num_done,
+            num_failed=self._num_failed + self._complaints.num_broken,
+            num_open=num_open,
+            num_unusable=self._complaints.num_unusable,
+        )
 
     def stop(self) -> None:
         """Stop the evaluations that do not outlive this process, and wait a while for their ends; all is resumable."""
@@ -187,6 +191,7 @@ class Reconciler:
     def _look(self, *, is_patient: bool) -> None:
         """See what is there now."""
         self._seen_at, self._is_settling = time.monotonic(), False
+        looks: list[Observation] = []
         for watched in self._watched:
             watched.evaluation.folder.show_life()
             unreadable = self._read_landed(watched)
@@ -195,23 +200,22 @@ class Reconciler:
                 usable = {mark for mark, one in watched.landed.items() if one.is_usable}
                 seen = watched.observer.look(usable | unreadable)
             except OSError as exc:
-                self._tell_unreadable(exc, is_patient=is_patient)
+                problem = describe_unreadable(self._root, exc)
+                if not is_patient:
+                    raise CheckpointError(problem) from exc
+                self._complaints.tell_unreadable(problem)
                 return
-            self._is_settling |= any(one.is_whole for one in seen.pending)
+            looks.append(seen)
+            self._is_settling |= not all(one.has_rested for one in seen.pending)
             for whole in seen.whole:
                 self._land(watched, whole)
             for gone in seen.gone:
                 if gone.folder is not None and gone.folder.mark not in watched.landed:
                     self._note_vanished(watched, describe_landed(gone.found, gone.folder, number=0, now=_now()))
             self._let_go(watched)
-
-    def _tell_unreadable(self, exc: OSError, *, is_patient: bool) -> None:
-        problem = describe_unreadable(self._root, exc)
-        if not is_patient:
-            raise CheckpointError(problem) from exc
-        if time.monotonic() - self._warned_at >= _UNREADABLE_S:
-            self._warned_at = time.monotonic()
-            logger.warning("%s; until then there is nothing to do", problem)
+        self._complaints.tell_unusable(looks)
+        if not any(watched.landed for watched in self._watched):
+            self._complaints.tell_empty(looks)
 
     def _read_landed(self, watched: _Watched) -> set[str]:
         """Learn what other watchers, or earlier ones, have found, and what somebody has had forgotten.
@@ -233,19 +237,11 @@ class Reconciler:
                 landed = folder.read_landed(mark)
             except StoreError as exc:
                 unreadable.add(mark)
-                self._tell_broken(exc)
+                self._complaints.tell_broken(exc)
                 continue
             if landed.path.is_relative_to(self._root):
                 watched.landed[mark] = landed
         return unreadable
-
-    def _tell_broken(self, exc: StoreError) -> None:
-        """Say once of a file that holds up its checkpoint and no other, and count it: `once` must not end well."""
-        if str(exc) not in self._told:
-            self._told.add(str(exc))
-            with self._lock:
-                self._num_failed += 1
-            logger.warning("%s", exc)
 
     def _land(self, watched: _Watched, whole: WholeCheckpoint) -> None:
         folder = watched.evaluation.folder
@@ -285,7 +281,7 @@ class Reconciler:
                 if not is_being_evaluated(watched.evaluation, landed):
                     watched.evaluation.folder.release_model(landed)
             except StoreError as exc:
-                self._tell_broken(exc)
+                self._complaints.tell_broken(exc)
 
     def _note_vanished(self, watched: _Watched, landed: LandedCheckpoint) -> None:
         logger.warning("%s was removed before it was whole", landed.path)

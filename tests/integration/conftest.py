@@ -31,8 +31,9 @@ def cluster(running_cluster: DevCluster, monkeypatch: pytest.MonkeyPatch) -> Ite
     """The same, talked with by this test's commands; its queue is empty before and after."""
     talk_to(running_cluster, monkeypatch)
     yield running_cluster
-    for node in (node for node, word in running_cluster.status().nodes.items() if "down" in word):
-        ask(running_cluster, "scontrol", "update", f"NodeName={node}", "State=RESUME")
+    spec = running_cluster.spec()
+    if spec is not None and not running_cluster.status().is_up:  # a test that failed may leave it so
+        running_cluster.up(spec)
     ask(running_cluster, "scancel", "--me", "--quiet")
     wait_until(lambda: not ask(running_cluster, "squeue", "-h"), "an empty queue")
 

@@ -18,12 +18,13 @@ from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.summary import RunSummary
 from tasks.inference.journal import finished_samples, read_journal
+from tests.processes import is_alive
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 500.0
 """Start-up takes 15-25 s on a quiet machine, and minutes on a busy one."""
-END_S = 15.0
-"""Longest time from a signal to the end of a command that was asked to end."""
+END_S = 90.0
+"""Longest time from a signal to the end of a command that was asked to end, seconds on a quiet machine."""
 
 
 CONFIG = """
@@ -155,4 +156,4 @@ def samples_of(summary: RunSummary) -> pa.Table:
 def ended(processes: Sequence[psutil.Process], timeout_s: float = 10.0) -> bool:
     """Whether all of these end in time."""
     _, alive = psutil.wait_procs(processes, timeout=timeout_s)
-    return all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
+    return not any(is_alive(process.pid) for process in alive)

@@ -22,7 +22,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 MILEPOST = (sys.executable, "-c", "from flows.cli import main; main()")
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 """A run takes 15 s on a quiet machine, minutes on a busy one."""
 CONFIG: dict[str, Any] = {
     "experiment_name": "served",
@@ -32,7 +32,8 @@ CONFIG: dict[str, Any] = {
     "engine": {"stand_in": {}},
 }
 """Seconds of work, without a model."""
-MAX_TRIES = 10
+BUSY_S = 300.0
+"""How long a server may be too busy to answer before that is a failure."""
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -56,13 +57,14 @@ def ask_api(api: str, path: str, body: Any = None, *, method: str = "POST") -> A
     """Ask a server's API; again where its database is busy, which it says by 503, as Prefect's own client does."""
     data = None if method == "GET" else json.dumps({} if body is None else body).encode()
     request = urllib.request.Request(f"{api}/{path}", data, {"Content-Type": "application/json"}, method=method)
-    for patience in reversed(range(MAX_TRIES)):
+    deadline = time.monotonic() + BUSY_S
+    while True:
         try:
-            with urllib.request.urlopen(request, timeout=30) as reply:
+            with urllib.request.urlopen(request, timeout=120) as reply:  # SQLite itself waits 60 s for a lock
                 text = reply.read()
             break
         except urllib.error.HTTPError as exc:
-            if exc.code != HTTPStatus.SERVICE_UNAVAILABLE or not patience:
+            if exc.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
                 raise
             time.sleep(1.0)
     return json.loads(text) if text else None
@@ -251,7 +253,7 @@ def serve(
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(60)
+                process.wait(180)
             finally:
                 process.kill()
 

@@ -1,12 +1,14 @@
 """A real Slurm for tests: three nodes of two pretend GPUs, with accounting."""
 
 import os
+import re
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from infra.devcluster.cluster import DevCluster
@@ -15,7 +17,7 @@ from infra.machine import available_memory_bytes
 from schemas.devcluster import DevClusterSpec
 from schemas.errors import SetupError
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 def require_slurm(*, num_nodes: int = 3, gpus_per_node: int = 2) -> Iterator[DevCluster]:
@@ -23,7 +25,7 @@ def require_slurm(*, num_nodes: int = 3, gpus_per_node: int = 2) -> Iterator[Dev
     spec = DevClusterSpec(
         num_nodes=num_nodes,
         gpus_per_node=gpus_per_node,
-        memory_per_node_mib=available_memory_bytes() >> 20,
+        memory_per_node_mib=max(available_memory_bytes() >> 20, 8 << 10),  # others hold some for the moment
         accounting=True,
     )
     folder = Path(tempfile.mkdtemp(prefix="milepost-slurm-"))
@@ -42,15 +44,30 @@ def require_slurm(*, num_nodes: int = 3, gpus_per_node: int = 2) -> Iterator[Dev
 
 
 def ask(cluster: DevCluster, *command: str) -> str:
-    """What one of Slurm's commands says."""
-    return subprocess.run(command, env=cluster.environment(), capture_output=True, text=True, check=True).stdout
+    """What one of Slurm's commands says; asked again where slurmctld was too busy to answer."""
+    for patience in reversed(range(5)):
+        done = subprocess.run(command, env=cluster.environment(), capture_output=True, text=True, check=False)
+        if not done.returncode or not patience or not re.search("timed out|unable to contact", done.stderr, re.I):
+            break
+    assert not done.returncode, (command, done.stderr)
+    return done.stdout
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def slurmctld_of(cluster: DevCluster) -> psutil.Process:
+    """Its daemon that is asked."""
+    configuration = str(cluster.paths.slurm_conf)
+    return next(
+        process
+        for process in psutil.process_iter(["name", "environ"])
+        if process.info["name"] == "slurmctld" and (process.info["environ"] or {}).get("SLURM_CONF") == configuration
+    )
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, patience_s: float = PATIENCE_S) -> None:
     """Wait until something is true."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
         time.sleep(0.1)
 
 

@@ -24,7 +24,7 @@ from schemas.events import (
 from tests.integration.alert_sink import Sink
 from tests.integration.prefect_server import CONFIG, Served, wait_for
 
-pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine]
+pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(1800)]
 
 ARRIVAL_S = 60.0
 QUIET_S = 4.0

@@ -67,6 +67,7 @@ def healthy(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Replica
 
 
 @pytest.mark.needs_engine
+@pytest.mark.timeout(1500)
 def test_healthy_replicas_agree_and_their_canaries_are_no_samples(healthy: ReplicaRun) -> None:
     report = healthy.check()
     assert report.verdict == "agree", report.message
@@ -112,6 +113,7 @@ def other_template(models: Models, folder: Path) -> Fault:
 
 
 @pytest.mark.needs_engine
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
     ("make_fault", "found"),
     [
@@ -136,6 +138,7 @@ def test_a_faulty_replica_is_found_and_named(
 
 
 @pytest.mark.needs_engine
+@pytest.mark.timeout(1500)
 def test_a_replica_that_mixes_its_answers_up_is_found(healthy: ReplicaRun, models: Models, tmp_path: Path) -> None:
     run = start(tmp_path, models)
     run.session.launcher = OtherProgramLauncher(run.session.launcher, "tests.integration.swapping_worker")
@@ -146,6 +149,7 @@ def test_a_replica_that_mixes_its_answers_up_is_found(healthy: ReplicaRun, model
 
 
 @pytest.mark.needs_engine
+@pytest.mark.timeout(1500)
 def test_vllm_replicas_agree_and_one_with_other_weights_is_found(models: Models, tmp_path: Path) -> None:
     run = start(tmp_path, models, "vllm")
     run.generate(faulty=BAD, fault=disturbed(models, tmp_path))

@@ -33,13 +33,13 @@ class Commands:
         )
         return result.returncode, result.stdout, result.stderr
 
-    def processes(self) -> list[psutil.Process]:
-        """What runs because of this cluster."""
-        found: list[psutil.Process] = []
+    def processes(self) -> dict[psutil.Process, list[str]]:
+        """What runs because of this cluster, and with which words."""
+        found: dict[psutil.Process, list[str]] = {}
         for process in psutil.process_iter():
             try:
                 if str(self.folder) in process.environ().get("SLURM_CONF", ""):
-                    found.append(process)
+                    found[process] = process.cmdline()
             except psutil.Error:
                 continue
         return found
@@ -69,13 +69,13 @@ def test_up_is_repeatable_repairs_what_died_and_down_leaves_nothing(commands: Co
     code, _, said = commands.run("up", "--nodes", "3")
     assert (code, "has 2 nodes" in said) == (2, True)
 
-    slurmd = next(process for process in commands.processes() if process.cmdline()[-1] == "n2")
+    slurmd = next(process for process, words in commands.processes().items() if words[-1:] == ["n2"])
     slurmd.kill()
     slurmd.wait(10)
     code, shown, _ = commands.run("status")
     assert (code, "slurmd-n2" in shown) == (1, True)
     assert commands.run("up", "--nodes", "2", "--gpus-per-node", "3")[0] == 0
-    assert commands.run("status")[0] == 0
+    wait_until(lambda: commands.run("status")[0] == 0, "a cluster that is up")
 
     job = ["sbatch", "--gres=gpu:3", "--output=/dev/null", "--wrap", "trap '' TERM; sleep 300"]
     environment = {"SLURM_CONF": slurm_conf, "PATH": "/usr/bin:/bin"}
@@ -93,7 +93,7 @@ def test_up_is_repeatable_repairs_what_died_and_down_leaves_nothing(commands: Co
     }
     assert listening == {"127.0.0.1"}
     assert commands.run("down")[0] == 0
-    assert commands.processes() == []
+    wait_until(lambda: not commands.processes(), "the end of its processes")
     assert not commands.folder.exists()
     code, shown, _ = commands.run("status", "--json")
     assert (code, json.loads(shown)["is_up"]) == (1, False)
@@ -119,12 +119,12 @@ def test_down_needs_no_slurmctld_to_end_what_runs(commands: Commands) -> None:
     environment = {"SLURM_CONF": json.loads(shown)["slurm_conf"], "PATH": "/usr/bin:/bin"}
     job = ["sbatch", "--output=/dev/null", "--wrap", "sleep 300"]
     subprocess.run(job, env=environment, check=True, capture_output=True)
-    wait_until(lambda: any(process.cmdline() == ["sleep", "300"] for process in commands.processes()), "a running job")
-    steps = [process for process in psutil.process_iter() if process.name() == "slurmstepd"]
+    wait_until(lambda: any(words == ["sleep", "300"] for words in commands.processes().values()), "a running job")
+    steps = [process for process in psutil.process_iter(["name"]) if process.info["name"] == "slurmstepd"]
     assert steps
     assert commands.run("stop", "slurmctld", "--kill")[0] == 0
     assert commands.run("down")[0] == 0
-    assert commands.processes() == []
+    wait_until(lambda: not commands.processes(), "the end of its processes")
     assert not any(step.is_running() for step in steps)
     assert commands.run("down")[0] == 0
 
@@ -139,7 +139,8 @@ def test_a_munge_that_the_machine_has_is_named_and_left_alone(commands: Commands
         try:
             code, shown, said = commands.run("up", "--nodes", "1")
             assert code == 0, said
-            assert f"left alone: munged (pid {foreign.pid})" in shown
+            (others,) = (line for line in shown.splitlines() if "left alone: " in line)
+            assert f"munged (pid {foreign.pid})" in others
             assert commands.run("down")[0] == 0
             assert foreign.poll() is None
         finally:

@@ -20,7 +20,7 @@ from tests.integration.engine_environment import (
     require_engine,
 )
 
-pytestmark = pytest.mark.needs_engine
+pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(1500)]
 
 ENGINES: tuple[EngineName, ...] = ("vllm", "transformers")
 QUESTIONS = ("What is 2 + 2?", "Name three colours.", "Count from 1 to 9.", "Who wrote Hamlet?", "Say hello.")

@@ -28,6 +28,7 @@ from tasks.inference.worker_files import WAIT
 from tests.integration.engine_environment import CHECKPOINT, require_engine
 from tests.integration.evaluation_commands import (
     CONFIG,
+    END_S,
     Command,
     ended,
     keys,
@@ -197,7 +198,7 @@ def _check_prefect(api: str, fileroot: Path) -> None:
     assert flow_run["state_type"] == "COMPLETED"
     only = {"flow_runs": {"id": {"any_": [flow_run["id"]]}}}
     task_runs: list[dict[str, Any]] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(task_runs) < len(TASKS) or any(run["state_type"] != "COMPLETED" for run in task_runs):
         assert time.monotonic() < deadline, [(run["name"], run["state_type"]) for run in task_runs]
         time.sleep(0.2)  # task runs reach the database through a queue
@@ -226,7 +227,7 @@ def test_a_killed_command_goes_on_where_it_was_with_other_replicas(evaluate: Eva
     time.sleep(1.0)
     command.process.kill()
     command.finish()
-    assert ended(helpers)
+    assert ended(helpers, 60.0)  # one that imports its engine hears of it after that
     kept = keys(records_of(run, 1))
     assert seen <= kept
     assert len(kept) < 32
@@ -272,9 +273,9 @@ def test_an_interrupted_command_ends_and_leaves_nothing_running(
     assert len(command.children("flows.local_server")) == 1
     assert len(command.children("tasks.inference.worker")) == 1
     took_s = command.signal_group(number)
-    assert took_s < 15
+    assert took_s < END_S
     command.failure(128 + number, f"interrupted by {number.name}", "run the same command to go on")
-    assert ended(helpers, 1.0)
+    assert ended(helpers)
     state = only_run(fileroot).read_state()
     assert (state.status, state.error) == (RunStatus.FAILED, "interrupted")
     assert list((fileroot / "pins").iterdir()) == []
@@ -312,7 +313,7 @@ def test_a_command_that_is_killed_takes_its_own_prefect_server_along(evaluate_al
     helpers = psutil.Process(command.process.pid).children(recursive=True)
     command.process.kill()
     command.finish()
-    assert ended(helpers)
+    assert ended(helpers, 60.0)  # one that imports its engine hears of it after that
 
 
 def test_two_commands_at_once_make_two_runs_on_a_machine_that_prefect_has_never_seen(

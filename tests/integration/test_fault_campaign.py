@@ -19,7 +19,7 @@ def run_campaign(
 ) -> str:
     """What a small campaign prints; each of its faults must have found its moment."""
     require_engine()
-    small = ["--runs", "1", "--items", "80", "--seed", "3"]
+    small = ["--runs", "1", "--items", "80", "--seed", "3", "--step-s", "0.02"]
     command = [sys.executable, str(ROOT / "benchmarks" / "fault_campaign.py"), "--faults", *faults, *small, *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

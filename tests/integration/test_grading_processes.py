@@ -103,7 +103,7 @@ def test_a_hung_comparison_times_out_alone() -> None:
     golds = ["x+1", *[rf"2\sqrt{{2}}+{k}-{k}" for k in range(8)], "x+1"]
     start = time.monotonic()
     grades = grade_answers(completions, golds, config=GradingConfig(timeout_s=4.0, num_processes=2))
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 110
     assert [grade.verdict for grade in grades[1:-1]] == [Verdict.CORRECT] * 8
     for grade in (grades[0], grades[-1]):
         assert (grade.verdict, grade.score) == (Verdict.TIMEOUT, None)
@@ -112,13 +112,14 @@ def test_a_hung_comparison_times_out_alone() -> None:
 
 def kill_busiest_child(bystanders: set[int], killed: list[int]) -> None:
     """Kill the first child of a supervisor, other than the bystanders, that has computed for half a second."""
-    deadline = time.monotonic() + 60
+    deadline, at_first = time.monotonic() + 60, dict[int, float]()
     while time.monotonic() < deadline and not killed:
         for supervisor in psutil.Process().children():
             if supervisor.pid in bystanders or "tasks.grading.worker" not in supervisor.cmdline():
                 continue
             for child in supervisor.children():
-                if child.cpu_times().user > 0.5:
+                used_s = child.cpu_times().user
+                if used_s - at_first.setdefault(child.pid, used_s) > 0.5:
                     child.kill()
                     killed.append(child.pid)
                     return
@@ -174,7 +175,7 @@ def test_closing_ends_every_process() -> None:
     family = [process for supervisor in supervisors for process in (supervisor, *supervisor.children())]
     assert len(family) >= 2
     pool.close()
-    _, alive = psutil.wait_procs([p for p in family if p.is_running()], timeout=5)
+    _, alive = psutil.wait_procs([p for p in family if p.is_running()], timeout=60)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 
 

@@ -4,10 +4,12 @@ import json
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 
 from flows.local_server import LocalServer
-from schemas.errors import SetupError
+from schemas.errors import MilepostError, SetupError
+from tests.integration.prefect_server import wait_for
 
 pytestmark = pytest.mark.needs_prefect
 
@@ -37,6 +39,18 @@ def test_a_server_that_cannot_start_says_why(prefect_home: Path, monkeypatch: py
         server.wait_ready()
     assert "PREFECT_API_URL" in str(caught.value)
     assert not str(caught.value).endswith("It said: nothing")
+
+
+def test_a_server_that_ends_after_it_has_answered_is_no_wrong_input(prefect_home: Path) -> None:
+    with LocalServer(prefect_home) as server:
+        server.wait_ready()
+        server.check()
+        (process,) = psutil.Process().children()
+        process.kill()
+        wait_for(lambda: process.status() == psutil.STATUS_ZOMBIE, "end of the server")
+        with pytest.raises(MilepostError, match="ended with exit code") as caught:
+            server.check()
+    assert caught.value.exit_code == 1
 
 
 def test_a_folder_that_cannot_be_written_is_named(prefect_home: Path) -> None:

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.t
 
 Evaluate = Callable[..., Command]
 WORKER = "tasks.inference.worker"
+ONE_AT_A_TIME = "rollout.max_concurrent_rollouts=1"
 NUM_ITEMS = 40
 """Two samples each."""
 
@@ -70,6 +71,13 @@ def worker_at_work(command: Command, fileroot: Path) -> psutil.Process:
     return (at_work or command.children(WORKER))[0]
 
 
+def memory_of_one_sequence(trial: Command, fileroot: Path) -> int:
+    """Address space in bytes of the worker of a command that was told ONE_AT_A_TIME; the command ends with that."""
+    used = worker_at_work(trial, fileroot).memory_info().vms
+    trial.signal_group(signal.SIGINT)
+    return used
+
+
 def limited_python(folder: Path, limit_bytes: int) -> Path:
     """An engine.python whose processes may not take more address space than that."""
     if shutil.which("prlimit") is None:
@@ -81,17 +89,27 @@ def limited_python(folder: Path, limit_bytes: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("number", "words", "batch_sizes"),
+    ("number", "words", "batch_sizes", "settings"),
     [
-        (signal.SIGKILL, "was killed by SIGKILL", {4, 8}),
-        (signal.SIGSEGV, "was killed by SIGSEGV", {8}),
-        (signal.SIGSTOP, "is hung: no step of its engine in 3 s (rollout.hang_timeout)", {8}),
+        (signal.SIGKILL, "was killed by SIGKILL", {4, 8}, ()),
+        (signal.SIGSEGV, "was killed by SIGSEGV", {8}, ()),
+        (
+            signal.SIGSTOP,
+            "is hung: no step of its engine in 20 s (rollout.hang_timeout)",
+            {8},
+            ("rollout.hang_timeout=20",),
+        ),
     ],
 )
 def test_a_worker_that_is_lost_is_started_again_at_what_it_left(
-    evaluate: Evaluate, tmp_path: Path, number: signal.Signals, words: str, batch_sizes: set[int]
+    evaluate: Evaluate,
+    tmp_path: Path,
+    number: signal.Signals,
+    words: str,
+    batch_sizes: set[int],
+    settings: tuple[str, ...],
 ) -> None:
-    command = evaluate("vllm:d1", "rollout.hang_timeout=3")
+    command = evaluate("vllm:d1", "engine.stand_in.step_s=0.03", *settings)
     worker_at_work(command, tmp_path / "out").send_signal(number)
     summary = command.summary()
     samples = samples_of(summary)
@@ -105,7 +123,8 @@ def test_a_worker_that_is_lost_is_started_again_at_what_it_left(
 
 # with two replicas every item is a canary too, so that the bad one ends both workers before their first sample
 @pytest.mark.parametrize(
-    ("poison", "settings"), [("deadly", ["vllm:d2", "consistency.canaries=12"]), ("hanging", ["vllm:d1"])]
+    ("poison", "settings"),
+    [("deadly", ["vllm:d2", "consistency.canaries=12"]), ("hanging", ["vllm:d1", "rollout.hang_timeout=15"])],
 )
 def test_an_item_that_kills_or_hangs_its_workers_is_set_aside_and_named(
     evaluate: Evaluate, tmp_path: Path, poison: str, settings: list[str]
@@ -114,7 +133,7 @@ def test_an_item_that_kills_or_hangs_its_workers_is_set_aside_and_named(
     draws = {key: random.Random(f"{key} {poison}").random() for key in first.column("prompt_hash").unique().to_pylist()}
     rate = sorted(draws.values())[0] + 1e-9
     (bad,) = (key for key in draws if is_poisoned(key, poison, rate))  # type: ignore[arg-type]
-    command = evaluate(*settings, f"engine.stand_in.{poison}_item_rate={rate!r}", "rollout.hang_timeout=2", size=12)
+    command = evaluate(*settings, f"engine.stand_in.{poison}_item_rate={rate!r}", size=12)
     summary = command.summary()
     samples = samples_of(summary)
     failed = samples.filter(pc.field("verdict") == "failed")
@@ -132,7 +151,7 @@ def test_an_item_that_kills_or_hangs_its_workers_is_set_aside_and_named(
 
 
 def test_an_idle_replica_takes_over_the_work_of_one_that_hardly_moves(evaluate: Evaluate, tmp_path: Path) -> None:
-    command = evaluate("vllm:d2", "rollout.max_concurrent_rollouts=2", "engine.stand_in.mean_tokens=16")
+    command = evaluate("vllm:d2", "rollout.max_concurrent_rollouts=2", "engine.stand_in.mean_tokens=100")
     slow = worker_at_work(command, tmp_path / "out")
     while command.process.poll() is None:  # a tenth of the pace
         for number, duration_s in ((signal.SIGSTOP, 0.9), (signal.SIGCONT, 0.1)):
@@ -153,27 +172,26 @@ def test_an_idle_replica_takes_over_the_work_of_one_that_hardly_moves(evaluate: 
 def test_too_large_a_batch_is_halved_and_the_size_that_fits_is_where_the_next_run_starts(
     evaluate: Evaluate, tmp_path: Path
 ) -> None:
-    sequence_bytes = 256 << 20
-    trial = evaluate("vllm:d1", "rollout.max_concurrent_rollouts=1")
-    used = worker_at_work(trial, tmp_path / "out").memory_info().vms
-    trial.summary()
+    sequence_bytes = 384 << 20
+    used = memory_of_one_sequence(evaluate("vllm:d1", ONE_AT_A_TIME), tmp_path / "out")
     python = limited_python(tmp_path, used + 3 * sequence_bytes)
     settings = (f"engine.stand_in.sequence_bytes={sequence_bytes}", f"engine.python={python}")
-    command = evaluate("vllm:d1", *settings)
+    command = evaluate("vllm:d1", *settings, size=12)
     samples = samples_of(command.summary())
     assert min(samples.column("batch_size").to_pylist()) == 2
     assert "goes on at batch size 2" in command.messages
-    again = evaluate("vllm:d1", *settings)
+    again = evaluate("vllm:d1", *settings, size=12)
     assert set(samples_of(again.summary()).column("batch_size").to_pylist()) == {2}
     assert "goes on at batch size" not in again.messages
 
 
 def test_what_does_not_fit_alone_is_an_error_that_names_what_to_lower(evaluate: Evaluate, tmp_path: Path) -> None:
     python = limited_python(tmp_path, 8 << 30)
-    command = evaluate("vllm:d1", "engine.stand_in.sequence_bytes=9000000000", f"engine.python={python}")
+    settings = ("engine.stand_in.sequence_bytes=9000000000", "rollout.max_concurrent_rollouts=2")
+    command = evaluate("vllm:d1", *settings, f"engine.python={python}", size=12)
     message = command.failure(1, "batch size 1", "lower gconfig.max_new_tokens", "goes on at batch size 1")
     assert "goes on at batch size 0" not in message
-    evaluate("vllm:d1").summary()
+    evaluate("vllm:d1", size=12).summary()
 
 
 def test_a_bug_surfaces_at_once(evaluate: Evaluate, tmp_path: Path) -> None:
@@ -200,9 +218,7 @@ def test_a_bug_surfaces_at_once(evaluate: Evaluate, tmp_path: Path) -> None:
 def starved(evaluate: Evaluate, folder: Path, backend: str, *, batch_size: int, spare_bytes: int, size: int) -> Command:
     """Start a real engine with `spare_bytes` beside what it takes for one sequence at a time."""
     settings = ("gconfig.max_new_tokens=8", "actor.dtype=float32", "vllm.max_model_len=2048")
-    trial = evaluate(backend, "rollout.max_concurrent_rollouts=1", *settings, size=6, stand_in=False)
-    used = worker_at_work(trial, folder / "out").memory_info().vms
-    trial.summary()
+    used = memory_of_one_sequence(evaluate(backend, ONE_AT_A_TIME, *settings, stand_in=False), folder / "out")
     python = limited_python(folder, used + spare_bytes)
     sizes = f"rollout.max_concurrent_rollouts={batch_size}"
     return evaluate(backend, sizes, *settings, f"engine.python={python}", size=size, stand_in=False)
@@ -210,26 +226,28 @@ def starved(evaluate: Evaluate, folder: Path, backend: str, *, batch_size: int, 
 
 def test_vllm_whose_cache_does_not_fit_is_loaded_with_a_smaller_one(evaluate: Evaluate, tmp_path: Path) -> None:
     # 94 MB of cache for each sequence of 2,048 tokens in float32
-    command = starved(evaluate, tmp_path, "vllm:d1", batch_size=64, spare_bytes=2_000 << 20, size=8)
+    command = starved(evaluate, tmp_path, "vllm:d1", batch_size=32, spare_bytes=2_000 << 20, size=8)
     samples = samples_of(command.summary())
     assert set(samples.column("batch_size").to_pylist()) == {16}
-    assert "replica 0 goes on at batch size 32: replica 0 ran out of memory at batch size 64" in command.messages
+    assert "replica 0 goes on at batch size 16: replica 0 ran out of memory at batch size 32" in command.messages
 
 
 def test_transformers_that_runs_out_while_it_generates_goes_on_with_fewer_at_once(
     evaluate: Evaluate, tmp_path: Path
 ) -> None:
-    command = starved(evaluate, tmp_path, "transformers:d1", batch_size=512, spare_bytes=700 << 20, size=75)
+    command = starved(evaluate, tmp_path, "transformers:d1", batch_size=32, spare_bytes=300 << 20, size=16)
     samples = samples_of(command.summary())
-    assert max(samples.column("batch_size").to_pylist()) < 512
-    assert "ran out of memory at batch size 512" in command.messages
+    assert max(samples.column("batch_size").to_pylist()) < 32
+    assert "ran out of memory at batch size 32" in command.messages
 
 
 def test_a_prefect_server_that_dies_costs_no_sample(
     evaluate: Evaluate, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with prefect_server(environment, tmp_path) as server:
-        command = evaluate("vllm:d1", PREFECT_API_URL=server.api, PREFECT_CLIENT_MAX_RETRIES="1")
+        command = evaluate(
+            "vllm:d1", "engine.stand_in.step_s=0.05", PREFECT_API_URL=server.api, PREFECT_CLIENT_MAX_RETRIES="3"
+        )
         worker_at_work(command, tmp_path / "out")
         server.end()
     messages = command.failure(1, "the Prefect server does not answer any more", "run the same command to go on")

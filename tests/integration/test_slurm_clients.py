@@ -18,7 +18,7 @@ from infra.slurm.pyslurm_client import PyslurmClient
 from infra.slurm.selection import select_client
 from schemas.errors import SetupError, TransientError
 from schemas.slurm import SlurmJobState
-from tests.integration.slurm_cluster import ask, wait_until
+from tests.integration.slurm_cluster import ask, slurmctld_of, wait_until
 
 S = SlurmJobState
 NAME = "milepost-contract"
@@ -80,13 +80,15 @@ def own(jobs: Submitter, array: str) -> dict[str, JobRecord]:
     return {job: record for job, record in jobs.records().items() if job.partition("_")[0] == array}
 
 
-def test_each_element_is_seen_from_its_start_to_its_end(jobs: Submitter, client: SlurmClient) -> None:
-    array = jobs.submit("sleep 2; exit $((SLURM_ARRAY_TASK_ID * 7))", '--comment=it is | "mine"')
+def test_each_element_is_seen_from_its_start_to_its_end(jobs: Submitter, client: SlurmClient, tmp_path: Path) -> None:
+    command = f"until test -e '{tmp_path}/go'; do sleep 0.1; done; exit $((SLURM_ARRAY_TASK_ID * 7))"
+    array = jobs.submit(command, '--comment=it is | "mine"')
     names = [f"{array}_0", f"{array}_1"]
     assert sorted(own(jobs, array)) == names
     jobs.wait_for(S.RUNNING, *names)
     running = jobs.records()[names[0]]
     assert (running.comment, running.node[0]) == ('it is | "mine"', "n")
+    (tmp_path / "go").touch()
     wait_until(lambda: all(jobs.records()[name].state.is_terminal for name in names), "the end")
     assert [jobs.records()[name].state for name in names] == [S.COMPLETED, S.FAILED]
     ends = [client.end_of(name) for name in names]
@@ -229,11 +231,7 @@ def test_a_slurmctld_that_is_away_is_no_answer(jobs: Submitter, client: SlurmCli
 
 @pytest.fixture
 def frozen_slurmctld(cluster: DevCluster) -> Iterator[psutil.Process]:
-    daemon = next(
-        process
-        for process in psutil.process_iter()
-        if process.name() == "slurmctld" and process.environ().get("SLURM_CONF") == str(cluster.paths.slurm_conf)
-    )
+    daemon = slurmctld_of(cluster)
     yield daemon
     daemon.resume()
 

@@ -35,11 +35,11 @@ pytestmark = [
 
 NUM_SAMPLES = 120
 STAND_IN = (
-    "engine.stand_in.step_s=0.02",
+    "engine.stand_in.step_s=0.04",
     "valid_dataset.path=reasoning_gym:chain_sum?size=60&seed=1",
     "gconfig.n_samples=2",
 )
-"""Answers that cost no model: about 15 seconds on three replicas."""
+"""Answers that cost no model: about 25 seconds on three replicas."""
 
 
 class Runner:
@@ -169,7 +169,6 @@ def test_a_replica_that_is_lost_is_started_again_at_what_it_left(
     # a node may have had two of the replicas
     made = [len(keys(records_of(run, attempt))) for attempt in range(1, summary.num_attempts + 1)]
     assert len(made) >= 2
-    assert all(made)
     assert sum(made) == NUM_SAMPLES
     assert not runner.jobs("pending,running")
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from infra.store import open_store
-from tests.integration.evaluation_commands import ROOT, Command
+from tests.integration.evaluation_commands import END_S, ROOT, Command
 from tests.integration.prefect_server import free_port
+from tests.unit.flows.test_bad_input import remove_template
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.timeout(1200)]
@@ -89,7 +90,8 @@ def test_each_model_is_evaluated_once_whatever_is_killed_and_whoever_else_watche
         time.sleep(2)
         status = json.loads(watch(command="status").success())
     for command in both:
-        assert command.signal_group(signal.SIGINT) < 30
+        command.wait_for(lambda command=command: "evaluations" in command.messages)  # it heeds signals by then
+        assert command.signal_group(signal.SIGINT) < END_S
         assert command.process.returncode == 130, command.messages
         assert "the same command goes on" in command.messages
     digests = Counter(run["weight_digest"] for run in runs(tmp_path))
@@ -107,16 +109,26 @@ def test_each_model_is_evaluated_once_whatever_is_killed_and_whoever_else_watche
 
 
 def test_failures_are_reported_and_the_command_says_so(watch: Watch, tmp_path: Path) -> None:
-    make_checkpoint(tmp_path / "ck" / "checkpoint-1")
-    bad = "gconfig.max_new_tokens=4096"
-    outcome = watch("--once", bad, "watch.max_attempts=1", "watch.settle_s=0")
+    remove_template(make_checkpoint(tmp_path / "ck" / "checkpoint-1"))
+    outcome = watch("--once", "watch.max_attempts=1", "watch.settle_s=0")
     assert outcome.finish() == 1, outcome.messages
     assert "given up after 1 attempts" in outcome.messages
     assert "Traceback" not in outcome.messages
-    status = json.loads(watch(bad, "watch.max_attempts=1", command="status").success())
+    status = json.loads(watch("watch.max_attempts=1", command="status").success())
     (cell,) = status["checkpoints"][0]["cells"]
     assert cell["state"] == "failed"
-    assert "max_new_tokens" in cell["detail"]
+    assert "chat template" in cell["detail"]
+
+
+def test_a_dump_that_nothing_loads_is_named_with_its_command_and_counted(watch: Watch, tmp_path: Path) -> None:
+    dump = tmp_path / "ck" / "global_step_4"
+    (dump / "actor").mkdir(parents=True)
+    (dump / "actor" / "model_world_size_1_rank_0.pt").write_bytes(b"x")
+    command = watch("--once")
+    outcome = json.loads(command.success())
+    assert [outcome[f"num_{name}"] for name in ("done", "failed", "open", "unusable")] == [0, 0, 0, 1]
+    merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {dump}/actor --target_dir {dump}-merged"
+    assert f"{dump} cannot be evaluated as it is: needs conversion: {merge}\n" in command.messages
 
 
 def test_a_server_that_is_away_uses_up_no_attempt(watch: Watch, tmp_path: Path) -> None:
@@ -143,8 +155,8 @@ def alerts(folder: Path) -> list[dict[str, Any]]:
 def test_what_is_given_up_is_told_once_and_so_is_a_watcher_that_cannot_watch(
     watch: Watch, environment: dict[str, str], api: str, tmp_path: Path
 ) -> None:
-    make_checkpoint(tmp_path / "ck" / "checkpoint-1")
-    settings = ("watch.max_attempts=1", "watch.settle_s=0", "gconfig.max_new_tokens=4096")
+    remove_template(make_checkpoint(tmp_path / "ck" / "checkpoint-1"))
+    settings = ("watch.max_attempts=1", "watch.settle_s=0")
     for _ in range(2):
         watch("--once", *settings).finish()
     (alert,) = alerts(tmp_path)

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,10 +21,11 @@ from schemas.states import FinishReason, WorkerOutcome
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA
 from tasks.inference.journal import JournalFollower, finished_samples, read_journal
 from tasks.inference.supervision import ReplicaLaunch, run_replica
-from tasks.inference.worker_files import read_heartbeat
+from tasks.inference.worker_files import read_heartbeat, read_result
 from tests.integration.engine_environment import CHECKPOINT, ENGINE_PYTHON, IM_END, ROOT, chat_token_ids, require_engine
+from tests.processes import is_alive
 
-pytestmark = pytest.mark.needs_engine
+pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(1500)]
 
 PATIENCE_S = 400.0
 """A loaded machine takes a minute to import vLLM."""
@@ -150,10 +150,6 @@ def wait_for_samples(spec: WorkerSpec, folder: Path, count: int) -> int:
     return heartbeat.pid
 
 
-def is_running(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
 def test_no_sample_is_lost_to_a_kill_of_the_worker_and_none_is_made_again(tmp_path: Path) -> None:
     spec = prepare(tmp_path, "vllm", num_items=20, repeats=3, tokens=24)
     controller = start_controller(tmp_path, spec)
@@ -184,16 +180,19 @@ def test_no_sample_is_lost_to_a_kill_of_the_worker_and_none_is_made_again(tmp_pa
     )
 
 
-def test_a_worker_ends_within_two_seconds_of_its_killed_controller(tmp_path: Path) -> None:
+def test_a_worker_ends_with_its_killed_controller(tmp_path: Path) -> None:
     spec = prepare(tmp_path, "vllm", num_items=40, repeats=3, tokens=64)
     controller = start_controller(tmp_path, spec)
     pid = wait_for_samples(spec, tmp_path, 2)
     controller.kill()
     controller.communicate()
     began = time.monotonic()
-    while is_running(pid):
-        assert time.monotonic() - began < 2.0
+    while is_alive(pid):
+        assert time.monotonic() - began < 60.0
         time.sleep(0.02)
+    result = read_result(spec.output_dir)
+    assert result is not None
+    assert result.outcome is WorkerOutcome.CANCELLED
     assert len(finished_samples([spec.output_dir])) >= 2
 
 
@@ -201,10 +200,8 @@ def test_a_worker_that_is_asked_to_stop_keeps_its_samples(tmp_path: Path) -> Non
     spec = prepare(tmp_path, "transformers", num_items=40, repeats=3, tokens=64)
     controller = start_controller(tmp_path, spec)
     pid = wait_for_samples(spec, tmp_path, 2)
-    began = time.monotonic()
     os.kill(pid, signal.SIGTERM)
     _, errors = controller.communicate(timeout=60)
-    assert time.monotonic() - began < 10
     assert b"received SIGTERM" in errors
     assert len(finished_samples([spec.output_dir])) >= 2
 

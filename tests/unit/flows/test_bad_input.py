@@ -13,6 +13,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from flows.cli import app
+from flows.preflight import check_layout_elsewhere
+from schemas.config import load_config
+from schemas.errors import ConfigError
 from tests.unit.infra.checkpoints.checkpoint_folders import CONFIG, make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -257,6 +260,38 @@ def test_a_refused_input_costs_no_import_of_prefect_or_an_engine(bench: Bench) -
     command = [sys.executable, "-c", code, str(bench.config)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.stdout == "2 []\n", result.stderr
+
+
+def test_what_cannot_be_launched_is_not_deployed(bench: Bench) -> None:
+    bench.config.write_text(bench.config.read_text() + "rollout: {backend: 'sglang:d1'}\n")
+    result = CliRunner().invoke(app, ["deploy", str(bench.config)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "rollout.backend is 'sglang:d1', whose engine this version cannot launch" in result.stderr
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that answers as `sinfo` does where one partition allows an hour."""
+    program = tmp_path / "bin" / "sinfo"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'n1|main*|up|1:00:00|4|(null)|idle'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_a_cluster_would_refuse_is_told_where_it_can_be_asked(bench: Bench, tmp_path: Path) -> None:
+    def look(*overrides: str) -> None:
+        check_layout_elsewhere(load_config(bench.config, overrides))
+
+    slurm = ("scheduler.type=slurm", "scheduler.slurm.client=cli")
+    with pytest.raises(ConfigError, match="no partition 'gpuu'; it has: main"):
+        look(*slurm, "scheduler.slurm.partition=gpuu")
+    with pytest.raises(ConfigError, match="at most 1:00:00"):
+        look(*slurm, "scheduler.slurm.time=2:00:00")
+    # what only this machine lacks, the one of the runs may have
+    look(*slurm, "scheduler.slurm.partition=gpuu", f"engine.python={tmp_path / 'none'}")
+    look("rollout.backend=vllm:d999")
 
 
 def test_prefect_api_url_without_a_server(bench: Bench) -> None:

@@ -21,7 +21,7 @@ from schemas.sections import EvaluatorConfig as EvaluatorSection
 
 ROOT = Path(__file__).resolve().parents[3]
 SPEC = FinetuneSpec(total_train_epochs=3, dataset_size=43, train_batch_size=8)
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 BUDGET_S = 0.01
 """What an announcement may cost a training step."""
 

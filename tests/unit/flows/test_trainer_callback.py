@@ -14,7 +14,7 @@ from flows.trainer_callback import MilepostCallback
 from infra.announcements import read_announcements
 
 STEPS_PER_EPOCH = 5
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 def train(

@@ -6,7 +6,7 @@ import pytest
 
 from infra.outbox import Outbox
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 def test_items_are_delivered_in_order() -> None:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import psutil
 import pytest
 
 from infra.launchers.base import EndCause, JobState, Launcher, LaunchSpec, Placement
 from schemas.errors import SetupError
+from tests.processes import is_alive
 
 HOSTILE = (
     "plain",
@@ -44,7 +44,7 @@ def wait_for(path: Path) -> str:
 
 def wait_until_gone(pid: int) -> None:
     deadline = time.monotonic() + LONG_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+    while is_alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

@@ -31,7 +31,7 @@ time.sleep(60)
 class TestLocalLauncher(LauncherContract):
     @pytest.fixture
     def launcher(self) -> Launcher:
-        return LocalLauncher(grace_s=1.0)
+        return LocalLauncher(grace_s=5.0)
 
     def test_a_job_gets_its_share_of_the_machine(self, launcher: Launcher, submit: Submit, tmp_path: Path) -> None:
         core = max(os.sched_getaffinity(0))

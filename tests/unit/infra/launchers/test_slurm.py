@@ -57,7 +57,7 @@ def test_a_submission_that_shows_up_late_is_ended(tmp_path: Path) -> None:
     slurm = LateSlurm()
     bench = launcher(slurm, tmp_path)
     assert bench.submit(specs(tmp_path, 1)) == ["2_0"]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while "1_0" not in slurm.cancelled:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -103,7 +103,7 @@ def test_a_run_that_ends_does_not_wait_for_slurm_to_take_its_jobs(tmp_path: Path
     began = time.monotonic()
     with pytest.raises(TransientError):
         launcher(slurm, tmp_path, stopping).submit(specs(tmp_path, 2))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_what_a_lost_submission_left_is_ended_at_the_close(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_all_are_submitted_or_none_whatever_happens(tmp_path: Path, error: BaseE
 def test_jobs_of_an_earlier_attempt_that_are_cancelled_and_do_not_end_hold_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("infra.slurm.queue_watch._END_S", 0.3)
+    monkeypatch.setattr("infra.slurm.queue_watch._END_S", 2.0)
     slurm = ScriptedSlurm()
     slurm.last_state = S.COMPLETING  # its node does not answer
     slurm.show("1_0", S.RUNNING)
@@ -186,7 +186,7 @@ def test_jobs_of_an_earlier_attempt_that_are_cancelled_and_do_not_end_hold_nobod
     assert "not over yet: 1_0" in caplog.text
     began = time.monotonic()
     bench.close()
-    assert time.monotonic() - began < 0.2
+    assert time.monotonic() - began < 1.0
     assert slurm.cancelled == ["1_0"]
 
 
@@ -212,5 +212,5 @@ def test_jobs_that_slurm_could_not_be_asked_to_end_are_named(
     for job in jobs:
         bench.cancel(job)
     bench.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
     assert "could not be asked to end 1_0, 1_1" in caplog.text

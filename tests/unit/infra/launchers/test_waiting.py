@@ -15,6 +15,7 @@ from infra.launchers.base import JobState, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.local import LocalLauncher
 from infra.launchers.waiting import waiting_processes
+from tests.processes import is_alive
 
 ROOT = Path(__file__).resolve().parents[4]
 TELL = "import os; print(os.getpid(), os.getcwd(), *arguments)"
@@ -109,6 +110,6 @@ def test_it_ends_with_the_process_that_started_it(is_killed: bool) -> None:
         if is_killed:
             parent.kill()
     deadline = time.monotonic() + 30
-    while psutil.pid_exists(waiting) and psutil.Process(waiting).status() != psutil.STATUS_ZOMBIE:
+    while is_alive(waiting):
         assert time.monotonic() < deadline, f"process {waiting} stays"
         time.sleep(0.05)

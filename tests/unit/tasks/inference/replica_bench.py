@@ -39,7 +39,7 @@ class Bench:
         self.spec = worker_spec(folder / "it's a $(folder)")
         self.log_path = folder / "logs" / "replica.log"
         self._program = folder / "python"
-        self.launcher = LocalLauncher(grace_s=1.0)
+        self.launcher = LocalLauncher()
         self.progress: list[ReplicaProgress] = []
         self.stopping: threading.Event | None = None
 

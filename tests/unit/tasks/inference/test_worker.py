@@ -162,9 +162,7 @@ def busy(spec: WorkerSpec) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def check_abandoned(worker: subprocess.Popen[bytes], spec: WorkerSpec, reason: str) -> None:
-    began = time.monotonic()
     worker.wait(timeout=60)
-    assert time.monotonic() - began < 10
     result = read_result(spec.output_dir)
     assert worker.returncode == EXIT_CODES[WorkerOutcome.CANCELLED]
     assert result is not None

@@ -52,8 +52,10 @@ class InstantLauncher:
         duration_s: float = 0.0,
         fails: Callable[[EvaluationOrder], bool] = lambda _order: False,
         cause: EndCause = "failed",
+        error: str = "made to fail",
     ):
         self.cause: EndCause = cause
+        self.error = error
         self.hindrance = ""
         self.num_refused = 0
         self.orders: list[EvaluationOrder] = []
@@ -88,7 +90,7 @@ class InstantEvaluation:
             return None
         self._launcher.num_running -= 1
         if self._fails:
-            return EvaluationEnd(error="made to fail", cause=self._launcher.cause)
+            return EvaluationEnd(error=self._launcher.error, cause=self._launcher.cause)
         publish(self._order)
         return EvaluationEnd(error="")
 

@@ -5,6 +5,9 @@ import os
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from infra.announcements import Announcement, write_announcement
 from infra.checkpoints.folder_state import read_state
@@ -27,13 +30,15 @@ def known(seen: Observation) -> set[str]:
     return {one.state.mark for one in seen.whole}
 
 
-def test_an_unmarked_checkpoint_is_whole_once_it_rests(tmp_path: Path) -> None:
+def test_an_unmarked_checkpoint_is_whole_once_it_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_checkpoint(tmp_path / "final")
     (waiting,) = Observer(tmp_path, settle_s=LONG_S).look(()).pending
-    assert (waiting.found.folder.name, waiting.is_whole) == ("final", True)
-    observer = Observer(tmp_path, settle_s=0.3)
+    assert (waiting.found.folder.name, waiting.has_rested) == ("final", False)
+    observer, state = Observer(tmp_path, settle_s=30.0), read_state(tmp_path / "final", tmp_path / "final")
+    assert state is not None
+    monkeypatch.setattr("tasks.watching.observation.time", SimpleNamespace(time=lambda: state.changed_s + 29))
     assert names(observer.look(())) == ([], ["final"], [])
-    time.sleep(0.4)
+    monkeypatch.setattr("tasks.watching.observation.time", SimpleNamespace(time=lambda: state.changed_s + 31))
     seen = observer.look(())
     assert names(seen) == (["final"], [], [])
     assert names(observer.look(known(seen))) == ([], [], []), "what is known is not looked at again"
@@ -167,8 +172,25 @@ def test_what_cannot_be_used_is_told_with_the_way_out(tmp_path: Path) -> None:
     pickled = make_checkpoint(tmp_path / "checkpoint-1")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     pending = Observer(tmp_path, settle_s=0.0).look(()).pending
-    assert [one.state for one in pending] == ["unusable", "unusable"]
+    assert [(one.state, one.has_rested) for one in pending] == [("unusable", True), ("unusable", True)]
     assert "pickle weights only" in pending[0].detail
     assert "verl.model_merger merge" in pending[1].detail
     allowed = Observer(tmp_path, settle_s=0.0, allow_pickle_weights=True).look(())
     assert names(allowed)[0] == ["checkpoint-1"]
+
+
+def test_a_dump_has_rested_once_no_file_in_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = tmp_path / "global_step_4" / "actor"
+    actor.mkdir(parents=True)
+    shard = actor / "model_world_size_1_rank_0.pt"
+    shard.write_bytes(b"x")
+    observer = Observer(tmp_path, settle_s=30.0)
+    for later_s, has_rested in ((29, False), (29, False), (31, True)):
+        if not has_rested:
+            with shard.open("ab") as file:
+                file.write(b"x")
+        now_s = shard.stat().st_ctime + later_s
+        monkeypatch.setattr("tasks.watching.observation.time", SimpleNamespace(time=lambda now_s=now_s: now_s))
+        (pending,) = observer.look(()).pending
+        assert pending.has_rested is has_rested
+    assert pending.state == "unusable"

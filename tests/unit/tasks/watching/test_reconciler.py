@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -189,7 +190,7 @@ def test_no_more_run_at_once_than_allowed(tmp_path: Path) -> None:
     root = tmp_path / "ck"
     for step in range(9):
         make_checkpoint(root / f"checkpoint-{step}", fill=step)
-    launcher = InstantLauncher(duration_s=0.5)
+    launcher = InstantLauncher(duration_s=2.0)
     reconcile(root, make_config(tmp_path, "watch.max_concurrent=3"), launcher)
     assert len(launcher.orders) == 9
     assert 2 <= launcher.most_running <= 3
@@ -293,16 +294,29 @@ def test_it_goes_on_until_it_is_stopped_and_sees_what_comes(root: Path, tmp_path
     assert len(launcher.orders) == 5
 
 
-def test_once_waits_for_what_has_only_to_rest_and_for_nothing_half_written(tmp_path: Path) -> None:
-    root, rests = tmp_path / "ck", ("watch.settle_s=1.5", "watch.poll_s=60")
+def test_once_waits_for_what_has_to_rest_and_not_for_a_trainer_that_goes_on(tmp_path: Path) -> None:
+    root, config = tmp_path / "ck", make_config(tmp_path, "watch.settle_s=1.5", "watch.poll_s=60")
     half = make_checkpoint(root / "half")
     (half / "config.json").unlink()
-    began = time.monotonic()
-    assert reconcile(root, make_config(tmp_path, "watch.settle_s=60"), InstantLauncher()).num_done == 0
-    assert time.monotonic() - began < 30
     make_checkpoint(root / "final")
-    assert reconcile(root, make_config(tmp_path, *rests), InstantLauncher()).num_done == 1
+    ended = threading.Event()
+
+    def go_on() -> None:
+        while not ended.wait(0.2):
+            (half / "rng_state.pth").write_bytes(b"x")
+
+    trainer = threading.Thread(target=go_on)
+    trainer.start()
+    began = time.monotonic()
+    try:
+        outcome = reconcile(root, config, InstantLauncher())
+    finally:
+        ended.set()
+        trainer.join()
+    assert (outcome.num_done, outcome.num_unusable) == (1, 0), "it may still become whole"
     assert time.monotonic() - began < 30
+    outcome = reconcile(root, config, InstantLauncher())
+    assert (outcome.num_done, outcome.num_unusable) == (0, 1)
 
 
 def test_folders_with_hostile_names_are_evaluated_like_others(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which folder can be watched, and what one holds that is not there or empty."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tasks.watching.root import find_root
 from tasks.watching.settling import make_evaluation
 from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
 from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, make_config
-from tests.unit.tasks.watching.reconciling import reconcile, status
+from tests.unit.tasks.watching.reconciling import reconcile, status, watching
 
 
 def test_roots_that_cannot_be_watched_are_told(tmp_path: Path) -> None:
@@ -45,8 +46,13 @@ def test_a_root_that_is_not_there_yet_is_nothing_to_do_for_the_patient(tmp_path:
         reconciler.run(once=True, is_patient=False)
 
 
-def test_an_empty_root_is_nothing_to_do(tmp_path: Path) -> None:
+def test_an_empty_root_is_nothing_to_do_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "ck").mkdir()
     outcome = reconcile(tmp_path / "ck", make_config(tmp_path), InstantLauncher())
-    assert (outcome.num_done, outcome.num_open) == (0, 0)
+    assert (outcome.num_done, outcome.num_open, outcome.num_unusable) == (0, 0, 0)
+    assert f"{tmp_path / 'ck'} has no checkpoint in it yet; if its trainer has saved one, name" in caplog.text
+    caplog.clear()
+    with watching(Reconciler(tmp_path / "ck", [make_evaluation(make_config(tmp_path))], InstantLauncher())):
+        time.sleep(0.5)
+    assert caplog.text.count("has no checkpoint in it yet") == 1
     assert status(tmp_path / "ck", make_config(tmp_path)).checkpoints == ()

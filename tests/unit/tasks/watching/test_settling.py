@@ -95,6 +95,7 @@ def test_a_checkpoint_that_is_forgotten_on_disk_is_found_again_by_a_watcher_at_w
     evaluation = make_evaluation(config)
     with watching(Reconciler(root, [evaluation], launcher)):
         wait_until(lambda: list(states(root, config).values()) == ["done"] * 3)
+        wait_until(lambda: not held(config))  # it is done with these folders
         shutil.rmtree(next(evaluation.folder.path.glob("checkpoints/*")))
         wait_until(lambda: list(states(root, config).values()) == ["done"] * 3)
     assert len(launcher.orders) == 3
@@ -132,6 +133,12 @@ def test_weights_that_cannot_be_read_now_have_not_vanished(root: Path, tmp_path:
     assert identify(evaluation, landed).weight_digest is not None, "held all the time"
 
 
+def last_look(config: EvaluationConfig) -> int:
+    """When a watcher began to look, which shows its life then; 0 before the first look."""
+    life = make_evaluation(config).folder.path / "config.yaml"
+    return life.stat().st_mtime_ns if life.exists() else 0
+
+
 def test_a_half_written_checkpoint_that_was_out_of_sight_is_evaluated_when_it_is_back(tmp_path: Path) -> None:
     root, config = tmp_path / "ck", make_config(tmp_path)
     folder = make_checkpoint(root / "checkpoint-1")
@@ -139,7 +146,9 @@ def test_a_half_written_checkpoint_that_was_out_of_sight_is_evaluated_when_it_is
     (folder / "config.json").unlink()
     with watching(Reconciler(root, [make_evaluation(config)], InstantLauncher())):
         wait_until(lambda: states(root, config) == {"checkpoint-1": "writing"})
-        time.sleep(0.5)
+        for _ in range(2):  # the watcher has seen it too: a look that began before is over once another begins
+            before = last_look(config)
+            wait_until(lambda before=before: last_look(config) != before)
         folder.rename(tmp_path / "away")
         wait_until(lambda: states(root, config) == {"checkpoint-1": "vanished"})
         (tmp_path / "away").rename(folder)
@@ -159,11 +168,32 @@ def test_weights_held_for_an_evaluation_that_nobody_watches_any_more_are_release
     a_week_ago = time.time() - WEEK_S - 60
     os.utime(make_evaluation(config).folder.path / "config.yaml", (a_week_ago, a_week_ago))
     with watching(Reconciler(root, [make_evaluation(config)], InstantLauncher())):
-        time.sleep(0.3)
+        wait_until(lambda: last_look(config) > (a_week_ago + 1) * 1e9)
         assert make_evaluation(other).folder.release_silent() == 0, "watched again"
     assert len(held(config)) == 1
     assert make_evaluation(other).folder.release_silent(now_s=time.time() + WEEK_S + 60) == 1
     assert held(config) == []
+
+
+def test_an_outage_of_all_watchers_takes_no_weights_and_what_stays_unwatched_is_released_later(
+    root: Path, tmp_path: Path
+) -> None:
+    first, second, other = (make_config(tmp_path, "watch.every=4", f"seed={seed}") for seed in (1, 2, 3))
+    for config in (first, second, other):
+        reconcile(root, config, InstantLauncher())
+    shutil.rmtree(root)
+    root.mkdir()
+    folders = [make_evaluation(config).folder for config in (first, second, other)]
+    before = time.time() - WEEK_S - 3600
+    for age, folder in enumerate(folders):
+        os.utime(folder.path / "config.yaml", (before - age, before - age))
+    for config in (first, second):  # the second to start must not take the first for what outlived the others
+        reconcile(root, config, InstantLauncher())
+    assert [len(held(config)) for config in (first, second, other)] == [1, 1, 1]
+    later = time.time() + WEEK_S + 60
+    os.utime(folders[0].path / "config.yaml", (later, later))
+    assert folders[0].release_silent(now_s=later) == 2
+    assert [len(held(config)) for config in (first, second, other)] == [1, 0, 0]
 
 
 def test_looks_at_an_evaluation_that_outlives_its_watcher_leave_no_files(root: Path, tmp_path: Path) -> None:
