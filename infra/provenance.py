@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from infra.machine import num_cores
+from infra.machine import ask_nvidia_smi, cpu_model_name, mebibytes, num_cores
 from schemas.errors import SetupError
 from schemas.provenance import Gpu, Provenance
 
@@ -62,7 +62,6 @@ for name in sys.argv[1:]:
 print(json.dumps(found))
 """
 _GIT_TIMEOUT_S: Final = 10.0
-_SMI_TIMEOUT_S: Final = 20.0
 _ENGINE_TIMEOUT_S: Final = 60.0
 """A first start of an interpreter on a cold network disk takes many seconds."""
 
@@ -83,7 +82,7 @@ def collect_provenance(*, engine_python: Path | None = None) -> Provenance:
         engine_packages={} if engine_python is None else engine_versions(engine_python),
         host=socket.gethostname(),
         operating_system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu_model=_cpu_model(Path("/proc/cpuinfo")),
+        cpu_model=cpu_model_name(),
         num_cores=max(1, int(num_cores())),
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         gpus=_gpus(),
@@ -189,30 +188,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return answer.stdout.strip()
 
 
-def _cpu_model(cpuinfo: Path) -> str:
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
-
-
 def _gpus() -> tuple[Gpu, ...]:
     """Ask nvidia-smi; without it, or when it does not answer, there are none to name."""
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=_SMI_TIMEOUT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return parse_gpus(answer.stdout)
-
-
-def parse_gpus(text: str) -> tuple[Gpu, ...]:
-    """Read nvidia-smi's lines `name, MiB, driver`; a memory it does not tell (`[N/A]`) is 0."""
-    fields = [[field.strip() for field in line.rsplit(",", 2)] for line in text.splitlines()]
-    return tuple(
-        Gpu(name=field[0], memory_mib=int(field[1]) if field[1].isdecimal() else 0, driver_version=field[2])
-        for field in fields
-        if len(field) == 3
-    )
+    rows = ask_nvidia_smi("name", "memory.total", "driver_version") or ()
+    return tuple(Gpu(name=name, memory_mib=mebibytes(memory), driver_version=driver) for name, memory, driver in rows)

@@ -11,6 +11,7 @@ WHERE_FOUND: Final = (
     "package.module.function of a module in PYTHONPATH, installed beside Milepost, or in the working directory"
 )
 """What a dotted path may be, for messages."""
+_NUM_LAST_LINES: Final = 5
 
 
 def import_object(path: str) -> object:
@@ -30,3 +31,15 @@ def child_environment(**settings: str) -> dict[str, str]:
     """Return the environment of a child that runs a module of ours: they are found first; `settings` are added."""
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     return os.environ | settings | {"PYTHONPATH": path}
+
+
+def claim_stdout() -> int:
+    """Return a descriptor of standard output, which is for replies alone: what libraries print goes to stderr now."""
+    replies_fd = os.dup(1)
+    os.dup2(2, 1)
+    return replies_fd
+
+
+def last_lines(stderr: bytes) -> str:
+    """Return the last of what a child said, for the message about its end."""
+    return "\n".join(stderr.decode(errors="replace").splitlines()[-_NUM_LAST_LINES:])

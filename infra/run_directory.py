@@ -175,6 +175,11 @@ def runs_root(fileroot: Path) -> Path:
     return fileroot / "runs"
 
 
+def run_at(fileroot: Path, run_id: str) -> RunDirectory:
+    """Return the folder of the run of that name, which may not be there."""
+    return RunDirectory(path=runs_root(fileroot) / run_id)
+
+
 def list_runs(fileroot: Path) -> Iterator[RunDirectory]:
     """Yield the runs whose run.json exists, newest name first."""
     for path in sorted(runs_root(fileroot).glob("*/run.json"), reverse=True):
@@ -189,7 +194,7 @@ def create_run(fileroot: Path, plan_key: str, now: datetime) -> tuple[RunDirecto
     """
     stem = f"{now:%Y%m%d-%H%M%S}-{plan_key[:_KEY_LENGTH]}"
     for number in range(1, 1000):
-        run = RunDirectory(path=runs_root(fileroot) / (stem if number == 1 else f"{stem}-{number}"))
+        run = run_at(fileroot, stem if number == 1 else f"{stem}-{number}")
         try:
             run.path.mkdir(parents=True)
         except FileExistsError:

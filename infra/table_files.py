@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from infra.arrays import IntArray
 from schemas.tables import conform
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 TableSource: TypeAlias = "pa.Table | Path | pa.RecordBatchReader"
 """Rows in memory, in one Parquet file, or coming as batches; the last are kept in the order in which they come."""
 
-IntArray = npt.NDArray[np.int64]
 
 _SORT_KEY: Final = ("item_id", "repeat")
 _PLACE: Final = "__place__"

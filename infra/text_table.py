@@ -13,6 +13,11 @@ class TextTable(NamedTuple):
     rows: list[list[str]]
 
 
+def format_number(value: float | None, spec: str = ".3f") -> str:
+    """Return a number in the form of Python's format specification `spec`."""
+    return UNDEFINED if value is None else format(value, spec)
+
+
 def to_markdown(table: TextTable) -> str:
     """Return the table as GitHub Markdown; what is in the cells is data and is escaped."""
     lines = [table.header, ["---"] * len(table.header), *table.rows]

@@ -10,7 +10,7 @@ from pathlib import Path
 from flows.local_server import LocalServer
 from infra.devcluster.cluster import DevCluster
 from infra.launchers.environment import clean_environment
-from infra.machine import memory_available_bytes
+from infra.machine import available_memory_bytes
 from schemas.devcluster import DevClusterSpec
 
 
@@ -41,7 +41,7 @@ def slurm_cluster(folder: Path, *, num_nodes: int = 3, gpus_per_node: int = 2) -
         num_nodes=num_nodes,
         gpus_per_node=gpus_per_node,
         cpus_per_node=max(4, gpus_per_node),
-        memory_per_node_mib=memory_available_bytes() >> 20,
+        memory_per_node_mib=available_memory_bytes() >> 20,
         accounting=True,
     )
     try:

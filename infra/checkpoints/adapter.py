@@ -19,8 +19,8 @@ from infra.checkpoints.adapter_config import (
     UnsupportedAdapterError,
     read_adapter_config,
 )
-from infra.checkpoints.findings import Findings
-from infra.checkpoints.global_step import find_epoch, find_global_step
+from infra.checkpoints.findings import MAX_SHOWN, Findings, list_names
+from infra.checkpoints.global_step import find_position
 from infra.checkpoints.hub import find_snapshot, is_hub_id
 from infra.checkpoints.huggingface import InspectedModel
 from infra.checkpoints.layouts.base import is_folder, is_weights, names_in
@@ -40,8 +40,6 @@ _MERGE: Final = (
     "python -c 'import sys; from peft import AutoPeftModelForCausalLM as M; "
     'M.from_pretrained(sys.argv[1], dtype="auto").merge_and_unload().save_pretrained(sys.argv[2])\''
 )
-_MAX_NAMES: Final = 3
-_MAX_SHOWN: Final = 200
 
 
 class _Update(NamedTuple):
@@ -76,13 +74,14 @@ def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
     config = _read_config(folder, findings)
     tensors = _read_weights(folder, findings)
     base = _inspect_base(folder, config, options, findings) if config is not None else None
+    position = find_position(folder)
     if config is None or base is None:
         return CheckpointReport(
             path=folder,
             status=findings.status,
             layout="huggingface",
-            global_step=find_global_step(folder),
-            epoch=find_epoch(folder),
+            global_step=position.global_step,
+            epoch=position.epoch,
             problems=tuple(findings.problems),
         )
     _check_updates(folder, tensors, config, findings)
@@ -94,8 +93,8 @@ def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
         update={
             "path": folder,
             "status": findings.status,
-            "global_step": find_global_step(folder),
-            "epoch": find_epoch(folder),
+            "global_step": position.global_step,
+            "epoch": position.epoch,
             "problems": tuple(findings.problems),
             "weight_files": (folder / WEIGHTS_NAME,) if tensors else (),
             "num_parameters": None if whole.num_parameters is None else whole.num_parameters + own,
@@ -198,7 +197,7 @@ def _search_base(folder: Path, config: AdapterConfig, options: InspectionOptions
     snapshot = find_snapshot(named, revision=config.revision)
     if snapshot is not None:
         return snapshot
-    shown = repr(named[:_MAX_SHOWN])
+    shown = repr(named[:MAX_SHOWN])
     fetching = f", or to {named} to have it fetched" if is_hub_id(named) else ""
     raise CheckpointError(
         f"{CONFIG_NAME}: base_model_name_or_path is {shown}, which is no folder (looked for in {own}, in {own.parent} "
@@ -210,12 +209,12 @@ def _check_updates(folder: Path, tensors: Mapping[str, Tensor], config: AdapterC
     """Check that the file holds whole updates of linear layers, of the ranks that the configuration tells."""
     others = [name for name, tensor in tensors.items() if not _UPDATE.fullmatch(name) or len(tensor.shape) != 2]
     if others:
-        what = f"{WEIGHTS_NAME}: {_list(others)}: no low-rank updates of linear layers, which alone are evaluated"
+        what = f"{WEIGHTS_NAME}: {list_names(others)}: no low-rank updates of linear layers, which alone are evaluated"
         _ask_to_merge(folder, what, findings)
     updates = _pair(tensors)
     single = [module for module, update in updates.items() if update.a is None or update.b is None]
     if single:
-        findings.problems.append(f"{WEIGHTS_NAME}: lora_A or lora_B is missing of {_list(single)}; save it again")
+        findings.problems.append(f"{WEIGHTS_NAME}: lora_A or lora_B is missing of {list_names(single)}; save it again")
     wrong = [
         f"{module} ({a.shape[0]} by lora_A, {b.shape[1]} by lora_B)"
         for module, (a, b) in updates.items()
@@ -224,8 +223,8 @@ def _check_updates(folder: Path, tensors: Mapping[str, Tensor], config: AdapterC
     if wrong:
         ranks = " or ".join(map(str, sorted(config.ranks)))
         findings.problems.append(
-            f"{WEIGHTS_NAME}: ranks of {_list(wrong)}; {CONFIG_NAME} tells {ranks}: the two are of different saves; "
-            f"save the adapter again"
+            f"{WEIGHTS_NAME}: ranks of {list_names(wrong)}; {CONFIG_NAME} tells {ranks}: the two are of different "
+            f"saves; save the adapter again"
         )
 
 
@@ -239,8 +238,8 @@ def _check_fit(
     if absent:
         what = (
             f"{WEIGHTS_NAME}: {len(absent)} of {len(updates)} modules are not in the base {base.model.report.path} "
-            f"({_list(absent)}); set actor.base_path to the model that training started from, or, where that is it and "
-            f"names its layers in another way"
+            f"({list_names(absent)}); set actor.base_path to the model that training started from, or, where that is "
+            f"it and names its layers in another way"
         )
         _ask_to_merge(folder, what, findings)
     unfit: list[str] = []
@@ -254,7 +253,7 @@ def _check_fit(
     if unfit:
         findings.problems.append(
             f"{WEIGHTS_NAME}: {len(unfit)} of {len(updates)} updates do not fit the base {base.model.report.path}: "
-            f"{_list(unfit)}; set actor.base_path to the model that training started from"
+            f"{list_names(unfit)}; set actor.base_path to the model that training started from"
         )
 
 
@@ -275,8 +274,3 @@ def _ask_to_merge(folder: Path, what: str, findings: Findings) -> None:
         f"{what}: merge it into its base where peft is installed, save the tokenizer with it and evaluate that:\n"
         f"    {_MERGE} {own} {target}"
     )
-
-
-def _list(names: list[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(name[:_MAX_SHOWN] for name in names[:_MAX_NAMES]) + more

@@ -1,8 +1,15 @@
 """What is gathered while a checkpoint folder is read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from schemas.checkpoint import CheckpointStatus
+
+MAX_SHOWN: Final = 200
+"""Characters of a name in a message."""
+_MAX_NAMES: Final = 3
+"""Names listed in a message before it says how many more."""
 
 
 @dataclass(slots=True)
@@ -20,3 +27,9 @@ class Findings:
         if self.needs_conversion:
             return "needs_conversion"
         return "incomplete" if self.problems else "complete"
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return the first names, cut to a line's length, and how many more there are."""
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(name[:MAX_SHOWN] for name in names[:_MAX_NAMES]) + more

@@ -24,27 +24,17 @@ _NUM_PARENTS: Final = 3
 """Trainers nest the weights, as in global_step_120/actor/huggingface."""
 
 
-def find_global_step(folder: Path) -> int | None:
-    """Return the global step that the folder's name, its parents' names or trainer_state.json tell, else None.
+def find_position(folder: Path) -> TrainingPosition:
+    """Return what the folder's name, its parents' names or trainer_state.json tell, the names before the state.
 
     A link such as `latest` is looked at under both of its names.
     """
-    named = named_position(folder).global_step
-    if named is not None:
-        return named
-    state = _state(folder).get("global_step")
-    return state if isinstance(state, int) and not isinstance(state, bool) and state >= 0 else None
-
-
-def find_epoch(folder: Path) -> int | None:
-    """Return the epoch, from 0, that a folder name of AReaL's or trainer_state.json tells, else None."""
-    named = named_position(folder).epoch
-    if named is not None:
-        return named
-    state = _state(folder).get("epoch")
-    if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
-        return None
-    return int(state) if state >= 0 else None
+    named = named_position(folder)
+    state = _state(folder)
+    return TrainingPosition(
+        global_step=_told_step(state) if named.global_step is None else named.global_step,
+        epoch=_told_epoch(state) if named.epoch is None else named.epoch,
+    )
 
 
 def named_position(folder: Path) -> TrainingPosition:
@@ -69,3 +59,15 @@ def _state(folder: Path) -> Mapping[str, object]:
         return read_optional_json(folder / "trainer_state.json")
     except CheckpointError:
         return {}  # the position is a label: an unreadable state says nothing about the weights
+
+
+def _told_step(state: Mapping[str, object]) -> int | None:
+    step = state.get("global_step")
+    return step if isinstance(step, int) and not isinstance(step, bool) and step >= 0 else None
+
+
+def _told_epoch(state: Mapping[str, object]) -> int | None:
+    epoch = state.get("epoch")
+    if isinstance(epoch, bool) or not isinstance(epoch, int | float) or not math.isfinite(epoch):
+        return None
+    return int(epoch) if epoch >= 0 else None

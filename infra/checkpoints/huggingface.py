@@ -7,13 +7,14 @@ from typing import Final, NamedTuple, cast
 
 from infra.checkpoints.adapter_config import CONFIG_NAME as ADAPTER_CONFIG
 from infra.checkpoints.findings import Findings
-from infra.checkpoints.global_step import find_epoch, find_global_step
+from infra.checkpoints.global_step import find_position
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.safetensors_header import Tensor
 from infra.checkpoints.weight_files import WeightFiles, list_weight_files
 from infra.tokenizer.files import (
     VOCABULARY_FILES,
     JsonObject,
+    ends_as_json,
     find_chat_template,
     read_json_object,
     read_optional_json,
@@ -75,12 +76,13 @@ def inspect(folder: Path, options: InspectionOptions) -> InspectedModel:
     tokenizer_eos, has_chat_template = _read_tokenizer(tokenizer_folder, findings)
     generation = _try_json(folder / "generation_config.json", findings)
     architectures = config.get("architectures")
+    position = find_position(folder)
     report = CheckpointReport(
         path=folder,
         status=findings.status,
         layout="huggingface",
-        global_step=find_global_step(folder),
-        epoch=find_epoch(folder),
+        global_step=position.global_step,
+        epoch=position.epoch,
         problems=tuple(findings.problems),
         architecture=str(cast("list[object]", architectures)[0])
         if isinstance(architectures, list) and architectures
@@ -123,7 +125,7 @@ def _read_tokenizer(folder: Path, findings: Findings) -> tuple[tuple[int, ...], 
         )
         return (), False
     fast = folder / "tokenizer.json"
-    if fast.is_file() and not _ends_with_brace(fast):
+    if fast.is_file() and not ends_as_json(fast):
         findings.problems.append(f"{fast.name}: empty or cut short; copy it again or wait until it is written")
         return (), False
     try:
@@ -133,12 +135,6 @@ def _read_tokenizer(folder: Path, findings: Findings) -> tuple[tuple[int, ...], 
     except CheckpointError as exc:
         findings.problems.append(str(exc))
         return (), False
-
-
-def _ends_with_brace(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 64))
-        return file.read().rstrip().endswith(b"}")
 
 
 def _try_json(path: Path, findings: Findings) -> JsonObject:

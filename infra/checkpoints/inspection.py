@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.checkpoints import adapter, huggingface
-from infra.checkpoints.global_step import find_epoch, find_global_step
+from infra.checkpoints.global_step import find_position
 from infra.checkpoints.layouts.registry import LAYOUTS, Recognised, is_unfinished, recognise
 from infra.checkpoints.options import InspectionOptions
 from schemas.checkpoint import CheckpointReport
@@ -66,7 +66,7 @@ def _inspect(folder: Path, recognised: Recognised, options: InspectionOptions) -
             problem = f"{folder.name}: its trainer has not finished it: it renames the folder when it has"
             report = report.model_copy(update={"status": "incomplete", "problems": (problem, *report.problems)})
         # the weights may be further down than a step is looked for
-        step = find_global_step(folder) if report.global_step is None else report.global_step
+        step = find_position(folder).global_step if report.global_step is None else report.global_step
         return report.model_copy(update={"layout": layout.name, "global_step": step})
     if contents.conversion is not None:
         problem = (
@@ -75,18 +75,19 @@ def _inspect(folder: Path, recognised: Recognised, options: InspectionOptions) -
         )
     else:
         problem = f"{folder}: holds no whole weights; wait until they are written, or name the folder that holds them"
+    position = find_position(folder)
     return CheckpointReport(
         path=folder,
         status="incomplete" if contents.conversion is None else "needs_conversion",
         layout=layout.name,
-        global_step=find_global_step(folder),
-        epoch=find_epoch(folder),
+        global_step=position.global_step,
+        epoch=position.epoch,
         problems=(problem,),
     )
 
 
 def _refuse(folder: Path, problem: str) -> CheckpointReport:
-    step = find_global_step(folder) if folder.is_dir() else None
+    step = find_position(folder).global_step if folder.is_dir() else None
     return CheckpointReport(path=folder, status="not_a_checkpoint", layout="", global_step=step, problems=(problem,))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
+from infra.checkpoints.findings import list_names
 from infra.checkpoints.safetensors_header import Tensor, read_header
 from infra.tokenizer.files import JsonObject, read_json_object
 from schemas.errors import CheckpointError
@@ -16,8 +17,6 @@ PICKLE_INDEX_NAME: Final = "pytorch_model.bin.index.json"
 PICKLE_SINGLE_NAME: Final = "pytorch_model.bin"
 
 _SHARD: Final = re.compile(r"model-\d+-of-\d+\.safetensors")
-_MAX_NAMES: Final = 3
-"""Names listed in a message before it says how many more."""
 
 
 @dataclass(slots=True)
@@ -64,8 +63,8 @@ def _check_indexed(folder: Path, names: Sequence[str], found: WeightFiles) -> No
         absent = [tensor for tensor in placed[shard] if tensor not in header] if header else []
         if absent:
             found.problems.append(
-                f"{shard}: does not hold {_list(absent)}, which {INDEX_NAME} places there: index and shards are of two "
-                f"saves; save the checkpoint again"
+                f"{shard}: does not hold {list_names(absent)}, which {INDEX_NAME} places there: index and shards are "
+                f"of two saves; save the checkpoint again"
             )
     strays = [name for name in names if _SHARD.fullmatch(name) and name not in headers]
     if weight_map and SINGLE_NAME in names and SINGLE_NAME not in headers:
@@ -85,7 +84,7 @@ def _read_weight_map(path: Path, found: WeightFiles) -> dict[str, str]:
     weight_map = {name: shard for name, shard in entries.items() if isinstance(shard, str) and _is_plain(shard)}
     if not weight_map or len(weight_map) != len(entries):
         bad = [name for name in entries if name not in weight_map]
-        what = f"places {_list(bad)} outside the folder or nowhere" if bad else "has no weight_map"
+        what = f"places {list_names(bad)} outside the folder or nowhere" if bad else "has no weight_map"
         found.problems.append(f"{path.name}: {what}; save the checkpoint again")
     return weight_map
 
@@ -124,21 +123,21 @@ def _check_shard(path: Path, found: WeightFiles) -> dict[str, Tensor]:
 def _refuse_strays(strays: Sequence[str], authority: str, found: WeightFiles) -> None:
     if strays:
         found.problems.append(
-            f"{_list(strays)}: not part of {authority}: left over from another save, and engines differ in which they "
-            f"load; remove what does not belong, or save the checkpoint again"
+            f"{list_names(strays)}: not part of {authority}: left over from another save, and engines differ in which "
+            f"they load; remove what does not belong, or save the checkpoint again"
         )
 
 
 def _refuse_unindexed(shards: Sequence[str], found: WeightFiles) -> None:
     if any(_SHARD.fullmatch(name) for name in shards):
         found.problems.append(
-            f"{INDEX_NAME}: not there, so the {len(shards)} shards ({_list(shards)}) cannot be known to be all; it is "
-            f"written last: wait until the save has finished, or copy it too"
+            f"{INDEX_NAME}: not there, so the {len(shards)} shards ({list_names(shards)}) cannot be known to be all; "
+            f"it is written last: wait until the save has finished, or copy it too"
         )
     else:
         found.problems.append(
-            f"{_list(shards)}: neither {SINGLE_NAME} nor {INDEX_NAME} is there; rename a single file to {SINGLE_NAME}, "
-            f"or save the checkpoint with save_pretrained"
+            f"{list_names(shards)}: neither {SINGLE_NAME} nor {INDEX_NAME} is there; rename a single file to "
+            f"{SINGLE_NAME}, or save the checkpoint with save_pretrained"
         )
 
 
@@ -153,24 +152,19 @@ def _check_pickles(folder: Path, names: Sequence[str], found: WeightFiles, *, al
     if not allowed:
         found.needs_conversion = True
         found.problems.append(
-            f"{_list(pickles)}: pickle weights only, and loading a pickle can run code; convert them to safetensors "
-            f"(transformers: from_pretrained this folder where you trust it, then save_pretrained to a new one) and "
-            f"evaluate the new folder, or set engine.allow_pickle_weights=true"
+            f"{list_names(pickles)}: pickle weights only, and loading a pickle can run code; convert them to "
+            f"safetensors (transformers: from_pretrained this folder where you trust it, then save_pretrained to a new "
+            f"one) and evaluate the new folder, or set engine.allow_pickle_weights=true"
         )
         return
     shards = [PICKLE_SINGLE_NAME] if PICKLE_SINGLE_NAME in names else []
     if PICKLE_INDEX_NAME in names:
         shards = list(dict.fromkeys(_read_weight_map(folder / PICKLE_INDEX_NAME, found).values()))
     if not shards and not found.problems:
-        found.problems.append(f"{_list(pickles)}: neither {PICKLE_SINGLE_NAME} nor {PICKLE_INDEX_NAME} is there")
+        found.problems.append(f"{list_names(pickles)}: neither {PICKLE_SINGLE_NAME} nor {PICKLE_INDEX_NAME} is there")
     for shard in shards:
         path = folder / shard
         if not path.is_file() or path.stat().st_size == 0:
             found.problems.append(f"{shard}: listed in {PICKLE_INDEX_NAME} but absent or empty; copy it again")
             continue
         found.files = (*found.files, path)
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more

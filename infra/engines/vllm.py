@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
 from infra.engines.cache_size import kv_cache_bytes
-from infra.engines.device import available_memory_bytes, collect_facts
+from infra.engines.device import collect_facts
+from infra.machine import available_memory_bytes
 from schemas.errors import EngineOutOfMemoryError, SetupError
 from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
 from schemas.states import FinishReason

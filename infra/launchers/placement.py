@@ -1,18 +1,14 @@
 """Which devices and cores each replica gets on this machine. Nothing is given twice."""
 
 import os
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 from infra.launchers.base import Placement
+from infra.machine import ask_nvidia_smi
 from schemas.errors import SetupError
 
 Device = Literal["cuda", "cpu"]
-
-_NVIDIA_SMI_TIMEOUT_S: Final = 30.0
-"""A driver that starts up answers within seconds; a broken one never."""
 
 
 def engine_threads(placement: Placement, device: Device) -> int | None:
@@ -83,17 +79,10 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 def _list_gpus() -> tuple[str, ...]:
     """Return the UUIDs of the machine's GPUs in index order."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
-    command = [program, "--query-gpu=uuid", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        raise SetupError(f"nvidia-smi does not answer ({exc}); check the driver or use a CPU engine") from exc
-    if answer.returncode != 0:
-        return ()  # the tool without a device or driver, as in containers without GPUs
-    return tuple(line.strip() for line in answer.stdout.split("\n") if line.strip())
+    rows = ask_nvidia_smi("uuid")
+    if rows is None:
+        raise SetupError("nvidia-smi does not answer; run it to see what the driver lacks, or use a CPU engine")
+    return tuple(uuid for (uuid,) in rows)
 
 
 def _divide_cores(num_replicas: int, gpus_per_replica: int, cores: Sequence[int]) -> tuple[Placement, ...]:

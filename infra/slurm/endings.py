@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from infra.launchers.base import EndCause, JobStatus
-from infra.log_files import read_end
+from infra.log_files import end_or_nothing
 from infra.slurm.classification import classify_end
 from infra.slurm.client import JobEnd, JobRecord, SlurmClient, StepEnd
 from schemas.errors import TransientError
@@ -95,16 +95,9 @@ class EndReader:
     def _words(self, job: str) -> str:
         """Return the last of what Slurm wrote of a job, and of what the job wrote."""
         files = [self._folder / f"slurm-{job}.out", *filter(None, [self._logs.get(job)])]
-        return "\n".join(_tail(file) for file in files)
+        return "\n".join(end_or_nothing(file, _WORDS_BYTES) for file in files)
 
 
 def _may_hide_a_shortage(end: JobEnd, status: JobStatus) -> bool:
     """Whether a step of a job may have been out of memory though nothing else says so."""
     return end.job.state is SlurmJobState.FAILED and status.cause is EndCause.PROCESS
-
-
-def _tail(path: Path) -> str:
-    try:
-        return read_end(path, _WORDS_BYTES)
-    except OSError:
-        return ""

@@ -56,6 +56,17 @@ class ChatTemplate(NamedTuple):
     file: Path
 
 
+def ends_as_json(path: Path) -> bool:
+    """Tell whether a file ends as a JSON object does: a large one that is cut short is told apart at once.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 64))
+        return file.read().rstrip().endswith(b"}")
+
+
 def read_json_object(path: Path) -> JsonObject:
     """Return the JSON object in `path`.
 

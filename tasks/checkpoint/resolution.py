@@ -4,7 +4,9 @@ Owns the order of the steps: inspect, pin, identify, in which nothing is hashed 
 Folders, links and the hub are infra.checkpoints'.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from infra.checkpoints import inspect_checkpoint
@@ -24,6 +26,7 @@ from infra.checkpoints.pins import (
 )
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointIdentity, CheckpointReport
+from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError
 from schemas.inference import AdapterSpec
 from schemas.training_position import TrainingPosition
@@ -50,30 +53,23 @@ class ResolvedCheckpoint:
     """What holds `folder`; `pin.pinned` is False where hard links could not be made."""
 
 
-def resolve_checkpoint(
-    name: str,
-    *,
-    fileroot: Path,
-    pinned_path: str | None = None,
-    tokenizer_path: str | None = None,
-    base_path: str | None = None,
-    allow_pickle_weights: bool = False,
-) -> ResolvedCheckpoint:
-    """Inspect, pin and identify the checkpoint `name`: a folder, or a hub id `org/name[@revision]`.
+def resolve_checkpoint(config: EvaluationConfig) -> ResolvedCheckpoint:
+    """Inspect, pin and identify the checkpoint `actor.path`: a folder, or a hub id `org/name[@revision]`.
 
-    Of a LoRA adapter with the model that it is applied to: `base_path`, a folder or a hub id, else the one it names.
+    Of a LoRA adapter with the model that it is applied to: `actor.base_path`, a folder or a hub id, else the one it
+    names.
 
-    Pins go to {fileroot}/pins, digests already computed to {fileroot}/cache. When the folder has been removed since a
-    run of it was killed, the pin which that run left is used. `pinned_path` is read in its place where it is given: the
-    folder that holds what `name` names.
+    Pins go to {cluster.fileroot}/pins, digests already computed to {cluster.fileroot}/cache. When the folder has been
+    removed since a run of it was killed, the pin which that run left is used. `actor.pinned_path` is read in its place
+    where it is given.
 
     Raises:
         CheckpointError: it cannot be evaluated, with every problem found and what to do about each.
-        StoreError: `fileroot` cannot be written.
+        StoreError: `cluster.fileroot` cannot be written.
     """
-    pin_root = fileroot / "pins"
-    options = _options(tokenizer_path, base_path, allow_pickle_weights=allow_pickle_weights)
-    source = _find_source(pinned_path or name, pin_root, allow_pickle_weights=allow_pickle_weights)
+    pin_root = _pin_root(config)
+    options = _options(config)
+    source = _find_source(config)
     leftover = None if _exists(source) else adopt_leftover_pin(pin_root, source)
     found = leftover.folder if leftover else source
     report = _inspect_complete(found, options)
@@ -84,16 +80,16 @@ def resolve_checkpoint(
         pin = adopted_pin(report, source, leftover.ownership)
     try:
         # Again: what was inspected may have been replaced before it was linked, what is pinned stays.
-        pinned = _inspect_complete(pin.folder, _options(None, None, allow_pickle_weights=allow_pickle_weights))
+        pinned = _inspect_complete(pin.folder, replace(options, tokenizer_folder=None, base_folder=None))
         # A position that the state or a link's name told is not in the pinned folder.
-        position = _position(name, report)
+        position = _position(config.actor.path, report)
         pinned = pinned.model_copy(update={"global_step": position.global_step, "epoch": position.epoch})
-        cache_file = fileroot / "cache" / "weight_digests.json"
+        cache_file = config.cluster.folder / "cache" / "weight_digests.json"
         identity = identify_checkpoint(pinned, cache_file=cache_file)
     except BaseException:
         release_pin(pin)
         raise
-    resolved = ResolvedCheckpoint(name=name, report=pinned, identity=identity, folder=pin.folder, pin=pin)
+    resolved = ResolvedCheckpoint(name=config.actor.path, report=pinned, identity=identity, folder=pin.folder, pin=pin)
     if report.adapter is None or pinned.adapter is None:
         return resolved
     return replace(
@@ -104,15 +100,7 @@ def resolve_checkpoint(
     )
 
 
-def inspect_source(
-    name: str,
-    *,
-    fileroot: Path,
-    pinned_path: str | None = None,
-    tokenizer_path: str | None = None,
-    base_path: str | None = None,
-    allow_pickle_weights: bool = False,
-) -> tuple[CheckpointReport, Path] | None:
+def inspect_source(config: EvaluationConfig) -> tuple[CheckpointReport, Path] | None:
     """Return the report of a checkpoint and its tokenizer's folder, pinning and hashing nothing.
 
     None when the folder is gone and a killed run left a pin of it, which `resolve_checkpoint` takes over.
@@ -120,9 +108,9 @@ def inspect_source(
     Raises:
         CheckpointError: it cannot be evaluated, with every problem found.
     """
-    options = _options(tokenizer_path, base_path, allow_pickle_weights=allow_pickle_weights)
-    source = _find_source(pinned_path or name, fileroot / "pins", allow_pickle_weights=allow_pickle_weights)
-    if not _exists(source) and _has_leftover(fileroot / "pins", source):
+    options = _options(config)
+    source = _find_source(config)
+    if not _exists(source) and _has_leftover(_pin_root(config), source):
         return None
     report = _inspect_complete(source, options)
     return report, report.tokenizer_folder or report.path
@@ -142,12 +130,17 @@ def identify_checkpoint(report: CheckpointReport, *, cache_file: Path | None = N
     )
 
 
-def _find_source(name: str, pin_root: Path, *, allow_pickle_weights: bool) -> Path:
-    """Return the folder that `name` means; a folder that exists, or of which a pin is left, wins over the hub."""
+def _pin_root(config: EvaluationConfig) -> Path:
+    return config.cluster.folder / "pins"
+
+
+def _find_source(config: EvaluationConfig) -> Path:
+    """Return the folder that is evaluated; one that exists, or of which a pin is left, wins over the hub."""
+    name = config.actor.pinned_path or config.actor.path
     path = Path(name).expanduser()
-    if _exists(path) or not is_hub_id(name) or _has_leftover(pin_root, path):
+    if _exists(path) or not is_hub_id(name) or _has_leftover(_pin_root(config), path):
         return path
-    return fetch_checkpoint(name, allow_pickle_weights=allow_pickle_weights)
+    return fetch_checkpoint(name, allow_pickle_weights=config.engine.allow_pickle_weights)
 
 
 def _exists(path: Path) -> bool:
@@ -173,12 +166,10 @@ def find_tokenizer(tokenizer_path: str) -> Path:
     Raises:
         CheckpointError: it is no folder, or cannot be fetched.
     """
-    path = Path(tokenizer_path).expanduser()
-    if is_folder(path):
-        return path
-    if is_hub_id(tokenizer_path) and not _exists(path):
-        return fetch_checkpoint(tokenizer_path, tokenizer_only=True)
-    raise CheckpointError(f"tokenizer_path: {tokenizer_path} is not a folder; name one that holds tokenizer.json")
+    found = _find_folder(tokenizer_path, partial(fetch_checkpoint, tokenizer_only=True))
+    if found is None:
+        raise CheckpointError(f"tokenizer_path: {tokenizer_path} is not a folder; name one that holds tokenizer.json")
+    return found
 
 
 def find_base(base_path: str | None, *, allow_pickle_weights: bool) -> Path | None:
@@ -189,21 +180,27 @@ def find_base(base_path: str | None, *, allow_pickle_weights: bool) -> Path | No
     """
     if base_path is None:
         return None
-    path = Path(base_path).expanduser()
+    found = _find_folder(base_path, partial(fetch_checkpoint, allow_pickle_weights=allow_pickle_weights))
+    if found is None:
+        raise CheckpointError(
+            f"actor.base_path: {base_path} is not a folder; name the one that holds config.json and the weights of the "
+            f"model that the adapter is applied to"
+        )
+    return found
+
+
+def _find_folder(name: str, fetch: Callable[[str], Path]) -> Path | None:
+    path = Path(name).expanduser()
     if is_folder(path):
         return path
-    if is_hub_id(base_path) and not _exists(path):
-        return fetch_checkpoint(base_path, allow_pickle_weights=allow_pickle_weights)
-    raise CheckpointError(
-        f"actor.base_path: {base_path} is not a folder; name the one that holds config.json and the weights of the "
-        f"model that the adapter is applied to"
-    )
+    return fetch(name) if is_hub_id(name) and not _exists(path) else None
 
 
-def _options(tokenizer_path: str | None, base_path: str | None, *, allow_pickle_weights: bool) -> InspectionOptions:
+def _options(config: EvaluationConfig) -> InspectionOptions:
+    allow_pickle_weights = config.engine.allow_pickle_weights
     return InspectionOptions(
-        tokenizer_folder=find_tokenizer(tokenizer_path) if tokenizer_path else None,
-        base_folder=find_base(base_path, allow_pickle_weights=allow_pickle_weights),
+        tokenizer_folder=find_tokenizer(config.tokenizer_path) if config.tokenizer_path else None,
+        base_folder=find_base(config.actor.base_path, allow_pickle_weights=allow_pickle_weights),
         allow_pickle_weights=allow_pickle_weights,
     )
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from infra.arrays import FloatArray, IntArray
 from schemas.consistency import Measure, WorkerName
 from schemas.states import Verdict
-from tasks.metrics.columns import Coded, code_text, read_verdicts
-from tasks.metrics.estimators import FloatArray, IntArray
+from tasks.metrics.columns import IS_SCORED, VERDICT_CODES, Coded, code_text, read_verdicts
 
 MEASURES: tuple[Measure, ...] = ("accuracy", "length", "mean_logprob", "no_answer_rate")
 RATES: frozenset[Measure] = frozenset({"accuracy", "no_answer_rate"})
@@ -86,11 +86,11 @@ def _values(made: pa.Table) -> dict[Measure, FloatArray]:
     score = _numbers(made, "score")
     verdict = read_verdicts(made)
     if verdict is not None:
-        is_scored = np.array([*(member.is_scored for member in Verdict), False])[verdict]
-        is_correct = (verdict == list(Verdict).index(Verdict.CORRECT)).astype(np.float64)
+        is_scored = IS_SCORED[verdict]
+        is_correct = (verdict == VERDICT_CODES[Verdict.CORRECT]).astype(np.float64)
         known = is_correct if score is None else np.where(np.isnan(score), is_correct, score)
         values["accuracy"] = np.where(is_scored, known, np.nan)
-        unanswered = (verdict == list(Verdict).index(Verdict.NO_ANSWER)).astype(np.float64)
+        unanswered = (verdict == VERDICT_CODES[Verdict.NO_ANSWER]).astype(np.float64)
         values["no_answer_rate"] = np.where(is_scored, unanswered, np.nan)
     elif score is not None:
         values["accuracy"] = score

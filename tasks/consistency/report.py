@@ -1,6 +1,6 @@
 """A comparison of the replicas as Markdown: for the artifact."""
 
-from infra.text_table import UNDEFINED, TextTable, escape_markdown, to_markdown
+from infra.text_table import TextTable, escape_markdown, format_number, to_markdown
 from schemas.consistency import ConsistencyReport
 
 _VERDICTS = {"agree": "they agree", "disagree": "**they disagree**", "cannot_tell": "nobody can tell"}
@@ -13,9 +13,9 @@ def summarise(report: ConsistencyReport) -> str:
         [
             str(replica.name),
             f"{replica.num_samples:,}",
-            _number(replica.accuracy, 3),
-            _number(replica.mean_length, 1),
-            _number(replica.no_answer_rate, 3),
+            format_number(replica.accuracy),
+            format_number(replica.mean_length, ".1f"),
+            format_number(replica.no_answer_rate),
             "; ".join(replica.problems),
         ]
         for replica in report.replicas
@@ -30,7 +30,3 @@ def summarise(report: ConsistencyReport) -> str:
             to_markdown(TextTable(["who", "samples", "accuracy", "tokens", "no answer", "against it"], replicas)),
         )
     )
-
-
-def _number(value: float | None, digits: int) -> str:
-    return UNDEFINED if value is None else f"{value:.{digits}f}"

@@ -13,10 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from tasks.metrics.estimators import FloatArray, IntArray, sums
+from infra.arrays import FloatArray, IntArray
+from tasks.metrics.estimators import POWER, sums
 
-POWER: Final = 0.8
-"""With which a detectable difference is seen: the custom of power analyses."""
 _MAX_UNITS: Final = 20_000
 """Units dealt at once while confirming; of more, neighbours of one worker are dealt together."""
 

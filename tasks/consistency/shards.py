@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from infra.arrays import FloatArray, IntArray
 from schemas.consistency import ConsistencyCheck, ConsistencyConfig, Measure, WorkerName
 from tasks.consistency.measures import RATES, ReplicaSamples
 from tasks.consistency.residuals import (
@@ -21,7 +22,7 @@ from tasks.consistency.residuals import (
     standardised_residuals,
     total_by_item,
 )
-from tasks.metrics.estimators import FloatArray, IntArray, sums
+from tasks.metrics.estimators import sums
 
 _UNITS: Final[dict[Measure, str]] = {
     "accuracy": "",

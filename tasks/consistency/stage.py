@@ -26,7 +26,6 @@ from tasks.consistency.canaries import LOGPROB_TOLERANCES, compare_canaries
 from tasks.consistency.checker import check_consistency
 from tasks.consistency.facts import compare_facts
 from tasks.inference.journal import read_tables
-from tasks.inference.replica_spec import ReplicaSettings
 from tasks.inference.session import RunSession
 from tasks.inference.worker_files import read_canaries, read_facts, read_result
 
@@ -46,13 +45,6 @@ class _Worker(NamedTuple):
     is_complete: bool
 
 
-def _sample_pinned(settings: ReplicaSettings | None) -> str | None:
-    """Return the sample of the weights that the controller pinned; None where this process launched nothing."""
-    if settings is None:
-        return None
-    return sample_weights(settings.model_path, adapter=settings.adapter and settings.adapter.path)
-
-
 def check_run_consistency(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:
     """Compare the replicas of a run whose samples are made and graded; write its tables `shards` and `consistency`.
 
@@ -63,7 +55,8 @@ def check_run_consistency(config: EvaluationConfig, session: RunSession) -> Cons
     samples = _read_samples(run)
     workers = {name: _read_worker(run, name) for name in _makers(samples)}
     facts = {name: worker.facts for name, worker in workers.items() if worker.facts is not None}
-    pinned = _sample_pinned(session.settings)
+    settings = session.settings
+    pinned = sample_weights(settings.model_path, adapter=settings.adapter and settings.adapter.path)
     checks = compare_facts(facts, plan, weight_sample=pinned) if facts else []
     canaries = compare_canaries(
         {name: worker.canaries for name, worker in workers.items() if worker.canaries},

@@ -12,12 +12,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from infra.arrays import FloatArray
 from schemas.drift import Bar, DriftConfig, DriftReport, FeatureDrift
 from schemas.errors import ConfigError, DatasetError
 from tasks.drift import two_samples
 from tasks.drift.features import ABSENT, COLUMNS, Features, extract_features
 from tasks.drift.texts import TextTest, compare_texts
-from tasks.drift.two_samples import FloatArray, Level
+from tasks.drift.two_samples import Level
 from tasks.drift.user_features import load_feature
 from tasks.drift.vectors import compare_vectors
 

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from infra.arrays import FloatArray
 from schemas.errors import DatasetError
-from tasks.drift.two_samples import FloatArray
 from tasks.drift.user_features import UserFeature, evaluate_feature
 from tasks.grading.exact import classify_gold, exact_value
 from tasks.grading.extraction import find_gold

@@ -12,12 +12,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from infra.arrays import FloatArray
 from schemas.drift import DriftConfig, FeatureDrift
 from schemas.errors import DatasetError
 from schemas.states import FinishReason, Verdict
 from tasks.drift.detector import SHARE_FLOOR, decide, number_bars
-from tasks.drift.two_samples import POWER, SEED, FloatArray, Level
+from tasks.drift.two_samples import SEED, Level
 from tasks.metrics.difference import Effect, minimum_detectable_effect, sign_flip_p_value
+from tasks.metrics.estimators import POWER
 
 _PER_STEP: Final = 10
 """How many times smaller than the strict level a p-value can be."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from infra.text_table import UNDEFINED, TextTable, escape_markdown, to_markdown
+from infra.text_table import TextTable, escape_markdown, format_number, to_markdown
 from schemas.drift import DriftCheck, FeatureDrift, OutputDrift
 from schemas.expectations.contract import RuleResult
 from schemas.tables import DRIFT
@@ -122,7 +122,7 @@ def _verdict(feature: FeatureDrift) -> str:
 
 
 def _number(value: float | None) -> str:
-    return UNDEFINED if value is None else f"{value:.3g}"
+    return format_number(value, ".3g")
 
 
 def _describe_rule(rule: RuleResult) -> str:

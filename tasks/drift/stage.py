@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from infra.atomic import make_folder, write_text_atomically
 from infra.datasets.loading import load_candidates
 from infra.datasets.naming import dataset_name
-from infra.python_code import child_environment
+from infra.python_code import child_environment, last_lines
 from infra.validation_sets import VersionStore, versions_of
 from schemas.config import EvaluationConfig
 from schemas.drift import DriftCheck
@@ -154,10 +154,9 @@ def _validate_apart(config: EvaluationConfig, reference: Rows, current: Rows) ->
         request = ValidationRequest(reference=paths[0], current=paths[1], config=config.drift)
         output, errors = process.communicate(request.model_dump_json().encode())
     if process.returncode:
-        last_lines = "\n".join(errors.decode(errors="replace").splitlines()[-5:])
         raise MilepostError(
             f"check-drift: the process that compares the rows ended with exit code {process.returncode}; set "
-            f"drift.enabled=false to go without. Its last lines:\n{last_lines}"
+            f"drift.enabled=false to go without. Its last lines:\n{last_lines(errors)}"
         )
     reply = ValidationReply.model_validate_json(output)
     if reply.error:

@@ -9,23 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from infra.arrays import BoolArray, FloatArray, IntArray
 from schemas.drift import Bar
-from tasks.drift.two_samples import (
-    POWER,
-    SEED,
-    FloatArray,
-    IntArray,
-    Level,
-    centroid_effect,
-    draw_null,
-    permutation_p_value,
-)
+from tasks.drift.two_samples import SEED, Level, centroid_effect, detectable_z, draw_null, permutation_p_value
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -121,13 +111,13 @@ class _Comparison:
         # standard deviation of the difference of a word's shares under permuted labels
         self._spread = np.sqrt(share * (1 - share) * (1 / self._num_reference + 1 / num_current))
 
-    def permuted(self, is_current: npt.NDArray[np.bool_], rng: np.random.Generator) -> Iterator[FloatArray]:
+    def permuted(self, is_current: BoolArray, rng: np.random.Generator) -> Iterator[FloatArray]:
         """Yield the statistics of batches of permuted labels, shape `(3, batch)`."""
         for _ in itertools.count():
             labels = np.repeat(is_current[:, None], _BATCH, axis=1)
             yield self.statistics(rng.permuted(labels, axis=0))
 
-    def statistics(self, is_current: npt.NDArray[np.bool_]) -> FloatArray:
+    def statistics(self, is_current: BoolArray) -> FloatArray:
         """Return the three statistics of labellings, shape `(num_texts, num_labellings)`, as `(3, num_labellings)`."""
         contrast = np.where(is_current, 1 / self._num_current, -1 / self._num_reference).astype(np.float32)
         centroids = self._weights_transposed @ contrast
@@ -141,13 +131,13 @@ class _Comparison:
             ]
         )
 
-    def _word_shares(self, is_current: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    def _word_shares(self, is_current: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Return the share of texts with each word, reference and current, shape `(num_words, num_labellings)`."""
         current = (self._words_transposed @ is_current.astype(np.float32)).astype(np.float64)  # whole numbers: exact
         reference = self._texts_with_word[:, None] - current
         return reference / self._num_reference, current / self._num_current
 
-    def _copy_rates(self, is_current: npt.NDArray[np.bool_]) -> FloatArray:
+    def _copy_rates(self, is_current: BoolArray) -> FloatArray:
         """Chance that two current texts are copies, less that of two reference texts."""
         labels = is_current.astype(np.float64)
         current = self._copies @ labels
@@ -158,23 +148,19 @@ class _Comparison:
         effect, smallest = centroid_effect(observed, null, level)
         return TextTest(statistic=float(observed), effect=effect, p_value=p_value, smallest_detectable=smallest)
 
-    def describe_words(
-        self, is_current: npt.NDArray[np.bool_], observed: float, p_value: float, level: Level
-    ) -> TextTest:
+    def describe_words(self, is_current: BoolArray, observed: float, p_value: float, level: Level) -> TextTest:
         names = self._words.names
         if not names:
             return TextTest(0.0, 0.0, 1.0, None)
         reference, current = (shares[:, 0] for shares in self._word_shares(is_current[:, None]))
         scores = np.abs(current - reference) / self._spread
         first = np.argsort(-scores, kind="stable")[:_NAMED_WORDS].tolist()
-        normal = NormalDist()
-        needed = normal.inv_cdf(1 - level.strict / (2 * len(names))) + normal.inv_cdf(POWER)
-        per_row = needed**2 * (1 / self._num_reference + 1 / self._num_current)
+        per_row = detectable_z(level.strict / (2 * len(names))) ** 2 * (1 / self._num_reference + 1 / self._num_current)
         return TextTest(
             statistic=float(observed),
             effect=float(np.abs(current - reference)[first[0]]),
             p_value=p_value,
-            # a word that no reference text has, from share^2 = needed^2 * (1/n + 1/m) * share/2 * (1 - share/2)
+            # a word that no reference text has, from share^2 = z^2 * (1/n + 1/m) * share/2 * (1 - share/2)
             smallest_detectable=min(2 * per_row / (4 + per_row), 1.0),
             bars=tuple(
                 Bar(label=names[word], reference=float(reference[word]), current=float(current[word]))
@@ -184,11 +170,10 @@ class _Comparison:
         )
 
     def describe_copies(
-        self, is_current: npt.NDArray[np.bool_], observed: float, null: FloatArray, p_value: float, level: Level
+        self, is_current: BoolArray, observed: float, null: FloatArray, p_value: float, level: Level
     ) -> TextTest:
         per_row = float(observed) * (self._num_current - 1)
-        normal = NormalDist()
-        needed = normal.inv_cdf(1 - level.strict / 2) + normal.inv_cdf(POWER)
+        needed = detectable_z(level.strict / 2)
         spread = float(np.sqrt((null**2).mean())) * (self._num_current - 1)
         return TextTest(
             statistic=float(observed),
@@ -204,7 +189,7 @@ class _Comparison:
             ),
         )
 
-    def _share_copied(self, is_member: npt.NDArray[np.bool_], num_members: int) -> float:
+    def _share_copied(self, is_member: BoolArray, num_members: int) -> float:
         sizes = self._copies @ is_member.astype(np.float64)
         return float(sizes[sizes > 1].sum()) / num_members
 

@@ -12,13 +12,10 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from infra.arrays import BoolArray, FloatArray, IntArray
+from tasks.metrics.estimators import POWER
 
-POWER: Final = 0.8
-"""Chance of seeing the smallest detectable effect; the convention of trial design."""
 SEED: Final = 20_131
 """Seed of every label permutation: the same rows give the same p-values."""
 
@@ -97,11 +94,17 @@ def standardised_wasserstein(reference: FloatArray, current: FloatArray) -> floa
     return moved / deviation if deviation > 0 else 0.0
 
 
+def detectable_z(tail: float) -> float:
+    """Return the standard errors that an effect must have for a test with `tail` false alarms on its side to see it.
+
+    To see it with POWER, in the normal approximation.
+    """
+    return NormalDist().inv_cdf(1 - tail) + NormalDist().inv_cdf(POWER)
+
+
 def smallest_shift(num_reference: int, num_current: int, strict_alpha: float) -> float:
     """Return the shift of a normal variable, in standard deviations, that the test sees with power 0.8."""
-    normal = NormalDist()
-    needed = normal.inv_cdf(1 - strict_alpha / 2) + normal.inv_cdf(POWER)
-    return needed * math.sqrt(_harmonic(num_reference, num_current) / _KS_EFFICIENCY)
+    return detectable_z(strict_alpha / 2) * math.sqrt(_harmonic(num_reference, num_current) / _KS_EFFICIENCY)
 
 
 def _harmonic(num_reference: int, num_current: int) -> float:
@@ -209,9 +212,8 @@ def centroid_effect(observed: float, null: FloatArray, level: Level) -> tuple[fl
         null: squared distances under permuted labels.
         level: how sure the test has to be.
     """
-    normal = NormalDist()
-    needed = normal.inv_cdf(1 - level.strict) + normal.inv_cdf(POWER)
-    return math.sqrt(max(float(observed - null.mean()), 0.0)), math.sqrt(needed * float(null.std()))
+    smallest = math.sqrt(detectable_z(level.strict) * float(null.std()))
+    return math.sqrt(max(float(observed - null.mean()), 0.0)), smallest
 
 
 def permutation_p_value(observed: float, null: FloatArray) -> float:
@@ -219,7 +221,7 @@ def permutation_p_value(observed: float, null: FloatArray) -> float:
     return (int(_reaches(null, observed).sum()) + 1) / (len(null) + 1)
 
 
-def _reaches(null: FloatArray, observed: float | FloatArray) -> npt.NDArray[np.bool_]:
+def _reaches(null: FloatArray, observed: float | FloatArray) -> BoolArray:
     # Sums in another order, some in single precision, differ in the last digits: equal statistics count as reached.
     return null >= np.multiply(observed, 1 - 1e-6)
 

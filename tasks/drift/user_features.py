@@ -9,9 +9,9 @@ from typing import cast
 
 import numpy as np
 
+from infra.arrays import FloatArray
 from infra.python_code import WHERE_FOUND, import_object
 from schemas.errors import ConfigError
-from tasks.drift.two_samples import FloatArray
 
 UserFeature = Callable[[str], object]
 """Takes a prompt, returns a number, a category or a vector (an embedding, say)."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from infra.python_code import claim_stdout
 from schemas.base import Model
 from schemas.drift import DriftConfig, DriftOutcome, DriftReport
 from schemas.errors import UserInputError
@@ -168,8 +169,7 @@ def _read_result(rule: Rule, result: "ExpectationValidationResult", num_rows: in
 
 def main() -> None:
     """Answer one request."""
-    reply_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # standard output is for the reply alone, whatever the user's features print
+    reply_to = os.fdopen(claim_stdout(), "w", encoding="utf-8")  # whatever the user's features print
     warnings.simplefilter("ignore")  # great-expectations imports modules that Python calls deprecated
     gc.disable()  # the process ends in seconds; passes over what the import makes take a tenth of them
     try:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tasks.drift.two_samples import SEED, FloatArray, Level, centroid_effect, draw_null, permutation_p_value
+from infra.arrays import BoolArray, FloatArray
+from tasks.drift.two_samples import SEED, Level, centroid_effect, draw_null, permutation_p_value
 
 MAX_VECTORS: Final = 2_000
 """Vectors of a side that are compared: enough for every effect above the default floor to be seen."""
@@ -43,7 +43,7 @@ def compare_vectors(reference: FloatArray, current: FloatArray, level: Level) ->
     order = np.lexsort(pooled.T[::-1])
     pooled, is_current = pooled[order], is_current[order]
 
-    def distances(labels: npt.NDArray[np.bool_]) -> FloatArray:
+    def distances(labels: BoolArray) -> FloatArray:
         """Of labellings, shape `(n + m, num_labellings)`."""
         gaps = pooled.T @ np.where(labels, 1 / sizes[1], -1 / sizes[0])
         return np.einsum("ij,ij->j", gaps, gaps).round(12)[None, :]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from infra.arrays import IntArray
 from infra.atomic import write_table_atomically
 from schemas.errors import StoreError
 from schemas.grading import Grade, GradingConfig
@@ -62,7 +62,7 @@ class GradeBook:
         """Return all grades so far, GRADE_SCHEMA."""
         return pa.concat_tables(self._chunks) if self._chunks else GRADE_SCHEMA.empty_table()
 
-    def _claim(self, samples: pa.Table) -> npt.NDArray[np.int64]:
+    def _claim(self, samples: pa.Table) -> IntArray:
         """Return the row of each sample's prompt; -1 for a sample that has a grade, or stands here twice."""
         rows = np.array([self._rows.get(name, -1) for name in samples.column("item_id").to_pylist()], np.int64)
         repeats = samples.column("repeat").to_numpy().astype(np.int64)

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from typing import Final
 
+from infra.processes import end_with_parent
+from infra.python_code import claim_stdout
 from tasks.grading import procedural, reward_function, symbolic
 from tasks.grading.jobs import MAX_REASON_CHARS, Job, Reply, decode_job, encode
 
@@ -75,17 +77,8 @@ def _limit_memory() -> None:
         return
 
 
-def _die_with_parent() -> None:
-    """Ask the kernel to end this process with the supervisor: a hung child reads no pipe."""
-    if sys.platform == "linux":
-        import ctypes
-
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-
-
-def _run_child(connection: Connection) -> None:
-    _die_with_parent()
+def _run_child(connection: Connection, supervisor: int) -> None:
+    end_with_parent(supervisor)  # a hung child reads no pipe
     _limit_memory()
     sys.setrecursionlimit(_RECURSION_LIMIT)
     while True:
@@ -188,12 +181,13 @@ class Supervisor:
 
     def _fork(self) -> _Child:
         ours, theirs = Pipe()
+        supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
                 for descriptor in (self._jobs_fd, self._replies_fd, ours.fileno()):
                     os.close(descriptor)
-                _run_child(theirs)
+                _run_child(theirs, supervisor)
             finally:
                 os._exit(0)
         theirs.close()
@@ -253,13 +247,12 @@ class Supervisor:
 
 
 def main() -> None:
-    """Serve the pipes given as stdin and stdout. What libraries print goes to stderr, never between the replies."""
+    """Serve the pipes given as stdin and stdout."""
     parser = argparse.ArgumentParser(prog="python -m tasks.grading.worker", description=__doc__)
     parser.add_argument("--num-processes", type=int, required=True)
     parser.add_argument("--timeout-s", type=float, required=True)
     arguments = parser.parse_args()
-    replies_fd = os.dup(1)
-    os.dup2(2, 1)
+    replies_fd = claim_stdout()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle; it closes our pipe
     symbolic.warm_up()
     gc.collect()

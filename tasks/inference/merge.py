@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from infra.arrays import IntArray
 from infra.atomic import write_atomically
 from schemas.base import Model
 from schemas.errors import MergeError
@@ -24,7 +24,6 @@ from schemas.states import Verdict
 from schemas.tables import SAMPLES
 from tasks.inference.journal import in_batches
 
-IntArray = npt.NDArray[np.int64]
 AnyColumn: TypeAlias = "pa.ChunkedArray[Any] | pa.Array[Any]"
 
 _GROUP_ROWS: Final = 8_192

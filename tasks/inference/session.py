@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -40,6 +40,8 @@ from tasks.inference.work_board import WorkBoard
 
 logger = logging.getLogger(__name__)
 
+_NO_ATTEMPT: Final = "the session has no attempt; start one first"
+
 
 class RunSession:
     """The right to work on a run, with what its stages need. A context manager: leaving it records how it ended."""
@@ -51,11 +53,11 @@ class RunSession:
         self.specs: tuple[WorkerSpec, ...] = ()
         self.num_resumed = 0
         self.launcher: Launcher = LocalLauncher()
-        self.settings: ReplicaSettings | None = None
         self.board = WorkBoard({})
         self.avoided_nodes = frozenset[str]()
         self.stopping = threading.Event()
         self._config: EvaluationConfig | None = None
+        self._settings: ReplicaSettings | None = None
         self._first_attempt = 1
         self._folders: dict[int, list[Path]] = {}
         self._has_shrunk = False
@@ -97,7 +99,7 @@ class RunSession:
         Raises:
             StoreError: the run folder cannot be written.
         """
-        self.settings, self._config = settings, config
+        self._config, self._settings = config, settings
         self.stopping.clear()
         self._jobs = None
         self.launcher = make_launcher(
@@ -130,8 +132,19 @@ class RunSession:
             WorkerError: there is none yet.
         """
         if self._config is None:
-            raise WorkerError("the session has no attempt; start one first")
+            raise WorkerError(_NO_ATTEMPT)
         return self._config
+
+    @property
+    def settings(self) -> ReplicaSettings:
+        """What all replicas of this attempt are given.
+
+        Raises:
+            WorkerError: there is none yet.
+        """
+        if self._settings is None:
+            raise WorkerError(_NO_ATTEMPT)
+        return self._settings
 
     def start_again(self, replica: int, launch: NextLaunch) -> WorkerSpec | None:
         """Begin an attempt of one replica, at what its workers left; None when they left nothing.
@@ -167,7 +180,7 @@ class RunSession:
             self.add_difference(f"replica {replica} was started again at batch size {launch.batch_size}")
             for item in launch.set_aside:
                 self.add_difference(f"item {item.item_id} is {item.reason}")
-            if launch.shrank and self.settings is not None and self.settings.memory is not None:
+            if launch.shrank and self.settings.memory is not None:
                 self._has_shrunk = True
                 self.settings.memory.shrank(launch.batch_size)
             return self._prepare_replica(replica, rows, replace(launch, alone=tuple(first)))
@@ -203,8 +216,6 @@ class RunSession:
         Raises:
             StoreError: the run folder cannot be written.
         """
-        if self.settings is None:
-            raise WorkerError("the session has no attempt; start one first")
         dropped = {worker.replica for worker in workers if (worker.attempt or 0) >= self._first_attempt}
         kept = tuple(placement for replica, placement in enumerate(self.settings.placements) if replica not in dropped)
         self.add_difference(f"{', '.join(map(str, workers))} quarantined: {reason}")
@@ -270,7 +281,7 @@ class RunSession:
             }
         )
         self._update(attempts=tuple(attempts))
-        if results and self.settings is not None and self.settings.memory is not None and not self._has_shrunk:
+        if results and self.settings.memory is not None and not self._has_shrunk:
             self.settings.memory.completed(self.settings.batch_size)
 
     def complete(self) -> None:
@@ -353,8 +364,6 @@ class RunSession:
         self.run.write_state(self._state)
 
     def _prepare_replica(self, replica: int, rows: pa.Table, launch: NextLaunch) -> WorkerSpec:
-        if self.settings is None:
-            raise WorkerError("the session has no attempt; start one first")
         config, settings = self.config, self.settings
         folder = self.run.replica_dir(self.attempt, replica)
         make_own_folder(folder)

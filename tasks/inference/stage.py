@@ -13,7 +13,7 @@ from infra.launchers.placement import Device
 from infra.provenance import collect_provenance
 from infra.store import open_store
 from schemas.config import EvaluationConfig
-from schemas.errors import MilepostError, TransientError, WorkerError
+from schemas.errors import MilepostError, TransientError
 from schemas.inference import Plan, SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from schemas.provenance import Provenance
@@ -195,8 +195,6 @@ def _end_of(spec: WorkerSpec, error: MilepostError) -> WorkerEnd:
 
 
 def _launch(spec: WorkerSpec, session: RunSession) -> ReplicaLaunch:
-    if session.settings is None:
-        raise WorkerError("the session has no attempt; start one before its replicas")
     config = session.config
     return ReplicaLaunch(
         engine_python=session.settings.engine_python,

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,7 @@ from infra.engines.base import LostChild, find_lost_child, hides_shortage
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.waiting import waiting_processes
-from infra.log_files import read_end
+from infra.log_files import end_or_nothing, log_tail
 from schemas.errors import (
     EngineError,
     EngineOutOfMemoryError,
@@ -37,8 +36,6 @@ from tasks.inference.progress import ProgressMeter
 from tasks.inference.work_board import WorkBoard
 from tasks.inference.worker_files import EXIT_CODES, WAIT, has_loaded, read_heartbeat, read_result, write_spec
 
-_LOG_TAIL_LINES: Final = 15
-_LOG_TAIL_BYTES: Final = 16_384
 _LOG_END_BYTES: Final = 262_144
 """Enough for the stack traces of an engine's processes, one after the other."""
 _PACKAGES: Final = ("schemas", "infra", "tasks")
@@ -267,7 +264,8 @@ def _conclude(spec: WorkerSpec, status: JobStatus, launch: ReplicaLaunch) -> Wor
     if outcome is WorkerOutcome.OUT_OF_MEMORY:
         raise EngineOutOfMemoryError(f"{_describe_shortage(spec, status)}; {log}. {message or status.detail}")
     # a scheduler that ends a job may end the engine's processes before the worker
-    lost = find_lost_child(message, _log_end(launch.log_path)) if outcome is WorkerOutcome.FAILED else None
+    log_end = end_or_nothing(launch.log_path, _LOG_END_BYTES)
+    lost = find_lost_child(message, log_end) if outcome is WorkerOutcome.FAILED else None
     is_cut_off = status.cause in (EndCause.TIME_LIMIT, EndCause.INFRASTRUCTURE)
     if outcome is WorkerOutcome.FAILED and result is not None and lost is None and not is_cut_off:
         raise EngineError(f"{who} failed: {message}; {log}")
@@ -325,7 +323,8 @@ def _outcome(status: JobStatus, result: WorkerResult | None, log_path: Path) -> 
     if status.cause is EndCause.OUT_OF_MEMORY:
         return WorkerOutcome.OUT_OF_MEMORY
     if result is not None:
-        is_hidden = result.outcome is WorkerOutcome.FAILED and hides_shortage(result.message, _log_end(log_path))
+        log_end = end_or_nothing(log_path, _LOG_END_BYTES)
+        is_hidden = result.outcome is WorkerOutcome.FAILED and hides_shortage(result.message, log_end)
         return WorkerOutcome.OUT_OF_MEMORY if is_hidden else result.outcome
     if status.state is JobState.KILLED:
         return WorkerOutcome.KILLED
@@ -338,24 +337,6 @@ def _describe_end(number: int | None, exit_code: int | None, detail: str) -> str
     name = signal.Signals(number).name
     hint = " (the kernel does that when the machine's memory is used up)" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
-
-
-def log_tail(path: Path) -> str:
-    """Return the last lines of a log; a note when it cannot be read."""
-    try:
-        text = read_end(path, _LOG_TAIL_BYTES)
-    except OSError as exc:
-        return f"(the log cannot be read: {exc})"
-    # of a progress bar, which redraws its line after a carriage return, the last state
-    shown = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    lines = [line for line in shown if line.strip()]
-    return "\n".join(f"    {line[:400]}" for line in lines[-_LOG_TAIL_LINES:]) or "(the log is empty)"
-
-
-def _log_end(path: Path) -> str:
-    with suppress(OSError):
-        return read_end(path, _LOG_END_BYTES)
-    return ""
 
 
 def _checkout() -> Path | None:

@@ -196,11 +196,11 @@ class Worker:
                 if refusal is None:
                     running[request_id] = task
                 else:
-                    self._keep(_refused_record(self.spec, task, refusal))
+                    self._keep(_record(self.spec, task, None, error=refusal))
             self._tell(queue)
             if running:
                 for generation in self._step(engine):
-                    self._keep(_finished_record(self.spec, running.pop(generation.request_id), generation))
+                    self._keep(_record(self.spec, running.pop(generation.request_id), generation))
             elif not self._wait_for_more(queue):
                 return
 
@@ -334,44 +334,26 @@ def _loaded_facts(engine: Engine, spec: WorkerSpec) -> EngineFacts:
     )
 
 
-def _finished_record(spec: WorkerSpec, task: _Task, generation: Generation) -> SampleRecord:
+def _record(spec: WorkerSpec, task: _Task, made: Generation | None, *, error: str | None = None) -> SampleRecord:
+    """Return what is kept of a sample; `made` is None where the engine refused it, which `error` says."""
     return SampleRecord(
         item_id=task.item_id,
         repeat=task.repeat,
         prompt_hash=prompt_hash(task.token_ids),
-        completion=generation.text,
-        finish_reason=generation.finish_reason,
+        completion=made.text if made else "",
+        finish_reason=made.finish_reason if made else None,
         num_prompt_tokens=len(task.token_ids),
-        num_completion_tokens=len(generation.token_ids),
-        mean_logprob=generation.mean_logprob,
-        entropy=generation.entropy,
+        num_completion_tokens=len(made.token_ids) if made else 0,
+        mean_logprob=made.mean_logprob if made else None,
+        entropy=made.entropy if made else None,
         seed=task.seed,
-        latency_s=generation.latency_s,
-        batch_size=spec.engine.batch_size,
-        replica=spec.replica,
-        attempt=spec.attempt,
-        finished_at=time.time(),
-        completion_ids=generation.token_ids if spec.keeps_completion_ids else None,
-    )
-
-
-def _refused_record(spec: WorkerSpec, task: _Task, error: str) -> SampleRecord:
-    return SampleRecord(
-        item_id=task.item_id,
-        repeat=task.repeat,
-        prompt_hash=prompt_hash(task.token_ids),
-        completion="",
-        finish_reason=None,
-        num_prompt_tokens=len(task.token_ids),
-        num_completion_tokens=0,
-        mean_logprob=None,
-        seed=task.seed,
-        latency_s=0.0,
+        latency_s=made.latency_s if made else 0.0,
         batch_size=spec.engine.batch_size,
         replica=spec.replica,
         attempt=spec.attempt,
         finished_at=time.time(),
         error=error,
+        completion_ids=made.token_ids if made and spec.keeps_completion_ids else None,
     )
 
 

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from infra.arrays import BoolArray, FloatArray, IntArray
 from schemas.sections import MetricsConfig
 from schemas.states import Verdict
 from schemas.tables import METRICS
-from tasks.metrics.columns import IDENTITY_COLUMNS, SampleColumns, SampleTable, read_columns
+from tasks.metrics.columns import IDENTITY_COLUMNS, VERDICT_CODES, SampleColumns, SampleTable, read_columns
 from tasks.metrics.estimators import (
     CONFIDENCE,
-    FloatArray,
-    IntArray,
     clustered_means,
     pass_at_k_per_item,
     student_quantile,
@@ -27,7 +26,7 @@ from tasks.metrics.estimators import (
     wilson_bounds,
 )
 from tasks.metrics.strata import Strata, read_strata
-from tasks.metrics.voting import BoolArray, hold_votes
+from tasks.metrics.voting import hold_votes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ def _metrics(columns: SampleColumns, config: MetricsConfig) -> Iterator[Metric]:
         seen = ~np.isnan(columns.truncated)
         yield _rate("truncation_rate", columns, columns.truncated == 1, seen, higher_is_better=False)
     if columns.verdict is not None:
-        silent = columns.verdict == list(Verdict).index(Verdict.NO_ANSWER)
+        silent = columns.verdict == VERDICT_CODES[Verdict.NO_ANSWER]
         yield _rate("no_answer_rate", columns, silent, columns.scored, higher_is_better=False)
     if columns.reward is not None and not np.isnan(columns.reward).all():
         yield _mean("reward", columns, columns.reward, low=-np.inf, higher_is_better=True)
@@ -135,7 +134,7 @@ def _maj_at_k(columns: SampleColumns, k: int) -> Iterator[Metric]:
     known = votes.num_votes > 0
     if columns.verdict is not None:
         # A wrong sample whose answer was not kept (a reward function's) voted for something, nobody knows what.
-        wrong = columns.verdict == list(Verdict).index(Verdict.WRONG)
+        wrong = columns.verdict == VERDICT_CODES[Verdict.WRONG]
         known &= np.bincount(columns.item[wrong & (columns.answer < 0)], minlength=columns.num_items) == 0
     yield _per_item(f"maj@{k}", votes.value, known)
     yield Metric(

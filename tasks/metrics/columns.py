@@ -4,6 +4,7 @@ Owns reading and checking; must not compute a metric. The order makes every sum 
 order of the rows. A column that is absent is unknown: None here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
@@ -11,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from infra.arrays import BoolArray, FloatArray, IntArray
 from schemas.errors import DistributedEvaluationError
 from schemas.run import RunIdentity
 from schemas.states import FinishReason, Verdict
-from tasks.metrics.estimators import FloatArray, IntArray
-from tasks.metrics.voting import ABSTAINS, BoolArray, normalise_answer
+from tasks.metrics.voting import ABSTAINS, normalise_answer
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 SampleTable: TypeAlias = "pa.Table | pads.Dataset"
 """Samples in memory, or in Parquet, of which only the columns that metrics need are read."""
 
+VERDICT_CODES: Final[Mapping[str, int]] = {verdict: code for code, verdict in enumerate(Verdict)}
+"""What stands for a verdict in arrays; -1 for none."""
+IS_SCORED: Final = np.array([*(verdict.is_scored for verdict in Verdict), False])
+"""Whether it is a verdict on the model, by its code."""
 IDENTITY_COLUMNS: Final = tuple(RunIdentity.model_fields)
 _MEASURED: Final = (
     "item_id",
@@ -60,7 +65,7 @@ class SampleColumns:
     score: FloatArray
     """Score in [0, 1]; NaN where not scored."""
     verdict: IntArray | None
-    """Index into `list(Verdict)`, -1 where null."""
+    """One of VERDICT_CODES, -1 where null."""
     answer: IntArray | None
     """Code of the normalised answer, `ABSTAINS` without one."""
     truncated: FloatArray | None
@@ -168,7 +173,7 @@ def _require_unique(table: pa.Table, row: IntArray, item: IntArray, repeat: IntA
 
 
 def read_verdicts(table: pa.Table) -> IntArray | None:
-    """Return each sample's index into `list(Verdict)`, -1 where null; None where the column is absent.
+    """Return each sample's code of VERDICT_CODES, -1 where null; None where the column is absent.
 
     Raises:
         DistributedEvaluationError: a verdict that does not exist.
@@ -176,12 +181,10 @@ def read_verdicts(table: pa.Table) -> IntArray | None:
     if "verdict" not in table.column_names:
         return None
     codes, values = code_text(table, "verdict")
-    known = {str(verdict): index for index, verdict in enumerate(Verdict)}
-    unknown = sorted(set(values) - set(known))
+    unknown = sorted(set(values) - VERDICT_CODES.keys())
     if unknown:
-        raise DistributedEvaluationError(f"verdict {unknown[0]!r} does not exist; there are {', '.join(known)}")
-    index = np.array([*(known[value] for value in values), -1], dtype=np.int64)
-    return index[codes]
+        raise DistributedEvaluationError(f"verdict {unknown[0]!r} does not exist; there are {', '.join(VERDICT_CODES)}")
+    return np.array([*(VERDICT_CODES[value] for value in values), -1], dtype=np.int64)[codes]
 
 
 def _scores(table: pa.Table, row: IntArray, verdict: IntArray | None) -> tuple[BoolArray, BoolArray, FloatArray]:
@@ -192,9 +195,8 @@ def _scores(table: pa.Table, row: IntArray, verdict: IntArray | None) -> tuple[B
             raise DistributedEvaluationError("samples have neither verdict nor score: grade them first")
         scored = ~np.isnan(score)
         return scored, scored & (score >= 1), score
-    is_scored = np.array([*(member.is_scored for member in Verdict), False])
-    scored = is_scored[verdict]
-    correct = verdict == list(Verdict).index(Verdict.CORRECT)
+    scored = IS_SCORED[verdict]
+    correct = verdict == VERDICT_CODES[Verdict.CORRECT]
     if score is None:
         score = np.full(len(verdict), np.nan)
     score = np.where(np.isnan(score), correct.astype(np.float64), score)
@@ -218,7 +220,7 @@ def _truncations(table: pa.Table, row: IntArray, verdict: IntArray | None) -> Fl
     cut = is_cut[codes][row]
     if verdict is not None:
         # An answer that never left its <think> was cut too, although the engine saw an ordinary end.
-        cut[(verdict == list(Verdict).index(Verdict.TRUNCATED)) & ~np.isnan(cut)] = 1.0
+        cut[(verdict == VERDICT_CODES[Verdict.TRUNCATED]) & ~np.isnan(cut)] = 1.0
     return cut
 
 

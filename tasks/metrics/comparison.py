@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from infra.arrays import FloatArray, IntArray
 from schemas.comparison import CompareConfig, Comparison
 from schemas.errors import DatasetError
 from tasks.metrics.columns import SampleColumns, code_text, read_columns
@@ -25,7 +26,7 @@ from tasks.metrics.difference import (
     student_p_value,
     welch_difference,
 )
-from tasks.metrics.estimators import FloatArray, IntArray, sums
+from tasks.metrics.estimators import sums
 from tasks.metrics.linking import find_changed, link_items
 
 _KEYS: Final = ("item_id", "prompt_hash", "prompt")

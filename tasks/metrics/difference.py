@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from tasks.metrics.estimators import FloatArray, student_quantile, wilson_interval
+from infra.arrays import FloatArray
+from tasks.metrics.estimators import student_quantile, wilson_interval
 
 _EXACT_ITEMS: Final = 12
 """Up to so many differing items all 2^n sign patterns are tried."""

@@ -9,15 +9,14 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from infra.arrays import FloatArray, IntArray
 from schemas.errors import ConfigError, DistributedEvaluationError
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 CONFIDENCE: Final = 0.95
 """Level of every interval in the metrics table."""
+POWER: Final = 0.8
+"""Chance with which the smallest detectable effect is seen; the convention of trial design."""
 
 
 class Interval(NamedTuple):

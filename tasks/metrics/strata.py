@@ -9,10 +9,10 @@ from typing import Any, Final, cast
 import numpy as np
 import pyarrow as pa
 
+from infra.arrays import IntArray
 from schemas.errors import DistributedEvaluationError
 from schemas.summary import WHOLE_SET
 from tasks.metrics.columns import SampleColumns, code_text
-from tasks.metrics.estimators import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from infra.arrays import BoolArray, FloatArray, IntArray
 from schemas.errors import ConfigError, DistributedEvaluationError
-from tasks.metrics.estimators import FloatArray, IntArray
-
-BoolArray = npt.NDArray[np.bool_]
 
 ABSTAINS: Final = -1
 """Answer code of a sample without an answer: it casts no vote."""

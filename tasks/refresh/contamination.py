@@ -11,23 +11,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from infra.arrays import BoolArray, FloatArray, IntArray, UInt64Array
 from infra.datasets.texts import RowText
 from schemas.dataset import EvalItem
 from schemas.refresh import ContaminationMatch, ContaminationReport, MatchKind
 from tasks.refresh.near_duplicates import NearDuplicates
-from tasks.refresh.shingles import (
-    BoolArray,
-    FloatArray,
-    HashRows,
-    IntArray,
-    UInt64Array,
-    Vocabulary,
-    find_boilerplate,
-    hash_runs,
-    normalise,
-    split_words,
-    without,
-)
+from tasks.refresh.shingles import HashRows, Vocabulary, find_boilerplate, hash_runs, normalise, split_words, without
 
 _BATCH_TEXTS: Final = 4_096
 _MAX_SHOWN: Final = 20

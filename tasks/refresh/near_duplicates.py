@@ -12,7 +12,8 @@ from typing import Final, NamedTuple, Protocol, Self
 import numpy as np
 from rensa import RMinHash, RMinHashLSH  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 
-from tasks.refresh.shingles import BoolArray, HashRows, UInt64Array, find_boilerplate, hash_runs, without
+from infra.arrays import BoolArray, UInt64Array
+from tasks.refresh.shingles import HashRows, find_boilerplate, hash_runs, without
 
 _SHINGLE_WORDS: Final = 3
 _NUM_BANDS: Final = 15

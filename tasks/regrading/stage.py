@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from infra.atomic import write_table_atomically, write_text_atomically
 from infra.provenance import collect_provenance
-from infra.run_directory import RunDirectory, create_run, find_resumable, runs_root
+from infra.run_directory import RunDirectory, create_run, find_resumable, run_at
 from schemas.config import EvaluationConfig, load_config
 from schemas.errors import ConfigError, StoreError
 from schemas.inference import Plan
@@ -56,7 +56,7 @@ def plan_regrading(fileroot: Path, run_id: str, overrides: Sequence[str]) -> Reg
         ConfigError: an override changes more than grading and metrics.
         DatasetError: another `reward_fn` needs the dataset, which cannot be read.
     """
-    origin = RunDirectory(path=runs_root(fileroot) / run_id)
+    origin = run_at(fileroot, run_id)
     if not (origin.path / "run.json").is_file():
         raise StoreError(
             f"{origin.path} is not there: grading again needs the run's folder with its journals; `milepost runs` "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from infra.run_directory import RunDirectory
 from infra.store import Store
-from infra.text_table import UNDEFINED, TextTable, escape_markdown, to_markdown
+from infra.text_table import UNDEFINED, TextTable, escape_markdown, format_number, to_markdown
 from schemas.comparison import Comparison
 from schemas.errors import DatasetError, StoreError
 from schemas.store import PublishedRun
@@ -85,11 +85,11 @@ def _lines(summary: RunSummary, guards: Guards, earlier: EarlierRun | None) -> I
 
 def _describe_change(earlier: EarlierRun) -> str:
     found = earlier.comparison
-    visible = f"changes of {_number(found.minimum_detectable_effect)} and more are seen 8 times in 10"
+    visible = f"changes of {format_number(found.minimum_detectable_effect)} and more are seen 8 times in 10"
     return (
         f"**{_signed(found.difference)}** [{_signed(found.ci_low)}, {_signed(found.ci_high)}] against "
-        f"{escape_markdown(earlier.run.checkpoint)}{_step(earlier.run.global_step)}, p {_number(found.p_value)}, over "
-        f"{found.num_items:,} problems; {visible}."
+        f"{escape_markdown(earlier.run.checkpoint)}{_step(earlier.run.global_step)}, "
+        f"p {format_number(found.p_value)}, over {found.num_items:,} problems; {visible}."
     )
 
 
@@ -130,9 +130,5 @@ def _step(step: int | None) -> str:
     return "" if step is None else f" (step {step:,})"
 
 
-def _number(value: float | None) -> str:
-    return UNDEFINED if value is None else f"{value:.3f}"
-
-
 def _signed(value: float | None) -> str:
-    return UNDEFINED if value is None else f"{value:+.3f}"
+    return format_number(value, "+.3f")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, Protocol, cast
 
 from infra.atomic import write_text_atomically
-from infra.log_files import read_end
+from infra.log_files import end_or_nothing
 from schemas.config import EvaluationConfig, config_to_yaml
 from schemas.errors import LaunchError, SetupError, TransientError
 
@@ -134,11 +134,7 @@ class LocalEvaluation:
             error = cast("dict[str, dict[str, object]]", document)["error"]
             return EvaluationEnd(error=str(error["message"]), cause="away" if error["type"] in AWAY else "failed")
         except (OSError, ValueError, KeyError, TypeError):
-            said = f"`milepost evaluate` ended with exit code {code}; the end of {self._log_path}:\n{self._log_tail()}"
-            return EvaluationEnd(error=said)
-
-    def _log_tail(self) -> str:
-        try:
-            return read_end(self._log_path, _TAIL_BYTES)
-        except OSError:
-            return ""
+            said = end_or_nothing(self._log_path, _TAIL_BYTES)
+            return EvaluationEnd(
+                error=f"`milepost evaluate` ended with exit code {code}; the end of {self._log_path}:\n{said}"
+            )

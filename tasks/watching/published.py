@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.dataset as pads
 
-from infra.run_directory import RunDirectory, runs_root, unfinished_runs
+from infra.run_directory import RunDirectory, run_at, unfinished_runs
 from infra.run_ownership import is_owned
 from infra.store import open_store
 from schemas.config import load_config
@@ -30,7 +30,7 @@ def find_published(fileroot: Path, *, weight_digest: str, key: str) -> str | Non
         columns=["run_id"], filter=(pads.field("weight_digest") == weight_digest) & pads.field("regrade_of").is_null()
     )
     run_ids = sorted(map(str, matching.column("run_id").to_pylist()), reverse=True)
-    return next((name for name in run_ids if _key_of(RunDirectory(path=runs_root(fileroot) / name)) == key), None)
+    return next((name for name in run_ids if _key_of(run_at(fileroot, name)) == key), None)
 
 
 def is_being_made(fileroot: Path, *, weight_digest: str, key: str, stopping: threading.Event) -> bool:
@@ -59,7 +59,7 @@ def num_finished(fileroot: Path, *, weight_digest: str, key: str) -> int:
 
 def _unfinished(fileroot: Path, weight_digest: str) -> Iterator[RunDirectory]:
     for state in unfinished_runs(fileroot):
-        run = RunDirectory(path=runs_root(fileroot) / state.run_id)
+        run = run_at(fileroot, state.run_id)
         try:
             if run.read_plan().weight_digest == weight_digest:
                 yield run

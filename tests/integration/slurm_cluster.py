@@ -13,7 +13,7 @@ import pytest
 
 from infra.devcluster.cluster import DevCluster
 from infra.devcluster.preparation import check_machine
-from infra.machine import memory_available_bytes
+from infra.machine import available_memory_bytes
 from schemas.devcluster import DevClusterSpec
 from schemas.errors import SetupError
 
@@ -25,7 +25,7 @@ def require_slurm(*, num_nodes: int = 3, gpus_per_node: int = 2) -> Iterator[Dev
     spec = DevClusterSpec(
         num_nodes=num_nodes,
         gpus_per_node=gpus_per_node,
-        memory_per_node_mib=max(memory_available_bytes() >> 20, 8 << 10),  # others hold some for the moment
+        memory_per_node_mib=max(available_memory_bytes() >> 20, 8 << 10),  # others hold some for the moment
         accounting=True,
     )
     folder = Path(tempfile.mkdtemp(prefix="milepost-slurm-"))

@@ -15,8 +15,8 @@ from schemas.grading import GradingConfig
 from schemas.states import Verdict
 from tasks.grading.golds import check_golds
 from tasks.grading.grader import Grader, GradeRequest, grade_answers
-from tasks.grading.jobs import Job
-from tasks.grading.pool import GradingPool
+from tasks.grading.jobs import Job, encode
+from tasks.grading.pool import GradingPool, process_environment
 
 HANGING = r"(x+y+z+w+v)^{400}"
 EQUAL = Job("compare", r"\sqrt{8}", r"2\sqrt{2}")
@@ -88,9 +88,9 @@ def test_an_answer_that_nobody_can_read_is_unparsed(grader: Grader) -> None:
     assert (grade.verdict, grade.score) == (Verdict.UNPARSED, 0.0)
 
 
-def test_golds_are_parsed_before_a_run(grader: Grader) -> None:
+def test_golds_are_parsed_before_a_run() -> None:
     golds = [r"3\sqrt{13}", "(3,4]", r"\frac{1}{", "x^", "p - q", r"\frac{1}{"]
-    reasons = check_golds(golds, pool=grader.pool)
+    reasons = check_golds(golds)
     assert [reason is None for reason in reasons] == [True, True, False, False, True, False]
 
 
@@ -150,6 +150,21 @@ def test_a_lost_supervisor_is_replaced() -> None:
                 child.kill()
                 child.wait()
         assert pool.run([EQUAL] * 3) == [("correct", None, None)] * 3
+
+
+def test_a_child_that_hangs_ends_with_its_supervisor() -> None:
+    command = [sys.executable, "-P", "-m", "tasks.grading.worker", "--num-processes", "1", "--timeout-s", "60"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=process_environment()) as started:
+        assert started.stdin is not None
+        started.stdin.write(encode(0, Job("compare", HANGING, "x+1")))
+        started.stdin.flush()
+        deadline = time.monotonic() + 60
+        while not (children := psutil.Process(started.pid).children()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        started.kill()
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_closing_ends_every_process() -> None:

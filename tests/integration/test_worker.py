@@ -13,13 +13,14 @@ import pytest
 
 from infra.launchers.local import LocalLauncher
 from infra.launchers.placement import plan_placement
+from infra.log_files import log_tail
 from schemas.errors import EngineError, EngineOutOfMemoryError, WorkerError
 from schemas.identity import prompt_hash, sample_seed
 from schemas.inference import EngineName, EngineSpec, SampleRecord, SamplingSpec, WorkerSpec
 from schemas.states import FinishReason, WorkerOutcome
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA
 from tasks.inference.journal import JournalFollower, finished_samples, read_journal
-from tasks.inference.supervision import ReplicaLaunch, log_tail, run_replica
+from tasks.inference.supervision import ReplicaLaunch, run_replica
 from tasks.inference.worker_files import read_heartbeat, read_result
 from tests.integration.engine_environment import CHECKPOINT, ENGINE_PYTHON, IM_END, ROOT, chat_token_ids, require_engine
 from tests.processes import is_alive

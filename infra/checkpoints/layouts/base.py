@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-ADAPTER_CONFIG: Final = "adapter_config.json"
+from infra.checkpoints.adapter_config import CONFIG_NAME as ADAPTER_CONFIG
+
 _WEIGHTS: Final = re.compile(r".*\.safetensors|(?:pytorch|adapter)_model.*\.bin", re.DOTALL)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.checkpoints.layouts.base import Contents, Layout, is_model, is_newer, names_in
+from infra.tokenizer.files import ends_as_json
 
 _FSDP: Final = "pytorch_model_fsdp_0"
 _MERGER: Final = "zero_to_fp32.py"
@@ -33,14 +34,9 @@ def _locate(folder: Path, names: frozenset[str]) -> Contents | None:
 
 
 def _is_marked(folder: Path, _model: Path) -> bool:
-    return is_newer(folder / "trainer_state.json", folder) and _ends_as_json(folder / "trainer_state.json")
-
-
-def _ends_as_json(path: Path) -> bool:
+    state = folder / "trainer_state.json"
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 64))
-            return file.read().rstrip().endswith(b"}")
+        return is_newer(state, folder) and ends_as_json(state)
     except OSError:
         return False
 

@@ -13,8 +13,8 @@ import shlex
 from pathlib import Path
 from typing import Final
 
+from infra.checkpoints.adapter_config import CONFIG_NAME as ADAPTER_CONFIG
 from infra.checkpoints.layouts.base import (
-    ADAPTER_CONFIG,
     Contents,
     Layout,
     holds_weights,

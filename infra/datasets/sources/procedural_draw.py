@@ -15,6 +15,7 @@ from dataclasses import fields
 from typing import Final, Protocol, cast
 
 from infra.datasets.cells import nearest
+from infra.python_code import claim_stdout
 from schemas.base import Model
 from schemas.errors import DatasetError
 
@@ -224,8 +225,7 @@ def _is_json(value: object) -> bool:
 
 def main() -> None:
     """Answer one request."""
-    reply_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # some tasks print their progress; standard output is for the reply alone
+    reply_to = os.fdopen(claim_stdout(), "w", encoding="utf-8")  # some tasks print their progress
     request = DrawRequest.model_validate_json(sys.stdin.buffer.read())
     try:
         reply = DrawReply(problems=draw(request))

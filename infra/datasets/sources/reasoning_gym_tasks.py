@@ -15,7 +15,7 @@ from infra.datasets.digests import content_id
 from infra.datasets.rows import Turn
 from infra.datasets.sources.procedural_draw import PREFIX as PREFIX
 from infra.datasets.sources.procedural_draw import DrawnProblem, DrawReply, DrawRequest
-from infra.python_code import child_environment
+from infra.python_code import child_environment, last_lines
 from schemas.dataset import EvalItem
 from schemas.errors import DatasetError
 from schemas.valid_dataset import ValidDatasetConfig
@@ -97,10 +97,10 @@ def _draw_apart(request: DrawRequest) -> tuple[DrawnProblem, ...]:
         check=False,
     )
     if done.returncode != 0:
-        last_lines = "\n".join(done.stderr.decode(errors="replace").splitlines()[-5:])
         raise DatasetError(
             f"{PREFIX}{'+'.join(request.tasks)}: the process that makes the problems ended with exit code "
-            f"{done.returncode}; lower size, or see what `milepost doctor` misses. Its last lines:\n{last_lines}"
+            f"{done.returncode}; lower size, or see what `milepost doctor` misses. Its last lines:\n"
+            f"{last_lines(done.stderr)}"
         )
     reply = DrawReply.model_validate_json(done.stdout)
     if reply.error:

@@ -13,10 +13,10 @@ import pytest
 
 from infra import diagnostics
 from infra.diagnostics import Surroundings, diagnose
-from infra.machine import Gpu
+from infra.machine import GpuMemory
 from schemas.diagnosis import CheckStatus
 
-GPU = Gpu(name="NVIDIA H200", memory_bytes=140 << 30, free_bytes=139 << 30)
+GPU = GpuMemory(name="NVIDIA H200", memory_bytes=140 << 30, free_bytes=139 << 30)
 THIS_PYTHON = Path(sys.executable)
 
 
@@ -114,7 +114,7 @@ def test_a_package_that_fails_to_import_is_told_apart_from_an_absent_one(
         ([], "cuda", CheckStatus.MISSING),
     ],
 )
-def test_gpus_and_the_engines_build_must_agree(gpus: list[Gpu], kind: str, status: CheckStatus) -> None:
+def test_gpus_and_the_engines_build_must_agree(gpus: list[GpuMemory], kind: str, status: CheckStatus) -> None:
     check = diagnostics.check_gpus(gpus, kind)  # pyright: ignore[reportArgumentType] -- from a table
     assert check.status is status
     assert (check.fix != "") == (status is not CheckStatus.OK)

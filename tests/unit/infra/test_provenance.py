@@ -1,6 +1,7 @@
 """Provenance: read from this very process, from real interpreters and real checkouts."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,6 @@ from infra.provenance import (
     describe_differences,
     describe_version_differences,
     engine_versions,
-    parse_gpus,
 )
 from schemas.errors import SetupError
 from schemas.provenance import Gpu, Provenance
@@ -118,10 +118,14 @@ def test_a_file_that_the_checkout_around_it_does_not_track_is_not_of_it(tmp_path
     assert _git_state(installed) == (None, None)
 
 
-def test_gpus_are_read_from_the_drivers_lines() -> None:
-    assert parse_gpus("NVIDIA H200, 143771, 580.1\nGB10, Grace, [N/A], 581\n\n") == (
+def test_gpus_are_the_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf 'NVIDIA H200, 143771, 580.1\\nGB10, [N/A], 581\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert collect_provenance().gpus == (
         Gpu(name="NVIDIA H200", memory_mib=143771, driver_version="580.1"),
-        Gpu(name="GB10, Grace", memory_mib=0, driver_version="581"),
+        Gpu(name="GB10", memory_mib=0, driver_version="581"),
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.checkpoints import inspect_checkpoint
-from infra.checkpoints.global_step import find_epoch, find_global_step
+from infra.checkpoints.global_step import find_position
 from infra.checkpoints.safetensors_header import read_header
 from schemas.errors import CheckpointError
 from tests.unit.infra.checkpoints.checkpoint_folders import CONFIG, make_checkpoint, safetensors
@@ -204,30 +204,30 @@ def test_context_and_dtype_are_found_where_families_keep_them(
 )  # fmt: skip
 def test_names_tell_the_step(tmp_path: Path, name: str, step: int | None) -> None:
     (tmp_path / name).mkdir(parents=True)
-    assert find_global_step(tmp_path / name) == step
+    assert find_position(tmp_path / name).global_step == step
 
 
 def test_a_link_and_the_trainers_state_tell_the_step(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-9").mkdir()
     (tmp_path / "latest").symlink_to("checkpoint-9")
-    assert find_global_step(tmp_path / "latest") == 9
+    assert find_position(tmp_path / "latest").global_step == 9
     (tmp_path / "final").mkdir()
     (tmp_path / "final" / "trainer_state.json").write_text('{"global_step": 44, "epoch": 2.75}')
-    assert find_global_step(tmp_path / "final") == 44
-    assert find_epoch(tmp_path / "final") == 2
+    assert find_position(tmp_path / "final").global_step == 44
+    assert find_position(tmp_path / "final").epoch == 2
 
 
 @pytest.mark.parametrize("state", ["{}", '{"epoch": "two"}', '{"epoch": -1}', '{"epoch": NaN}', '{"epoch": true}', "{"])
 def test_an_epoch_that_nothing_tells_is_none(tmp_path: Path, state: str) -> None:
     (tmp_path / "trainer_state.json").write_text(state)
-    assert find_epoch(tmp_path) is None
+    assert find_position(tmp_path).epoch is None
 
 
 def test_a_name_of_areal_tells_the_epoch(tmp_path: Path) -> None:
     folder = tmp_path / "epoch3epochstep7globalstep107"
     folder.mkdir()
-    assert find_epoch(folder) == 3
-    assert find_global_step(folder) == 107
+    assert find_position(folder).epoch == 3
+    assert find_position(folder).global_step == 107
 
 
 @settings(max_examples=200, deadline=None)

@@ -90,3 +90,9 @@ def test_an_inherited_limit_is_read_as_cuda_does(inherited: str | None, expected
 def test_a_driver_without_devices_is_a_machine_without_gpus(nvidia_smi: Path) -> None:
     nvidia_smi.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed' >&2\nexit 9\n")
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "0"}) == ()
+
+
+def test_a_driver_that_does_not_answer_is_no_machine_without_gpus(nvidia_smi: Path) -> None:
+    nvidia_smi.write_text("#!/nowhere/sh\n")
+    with pytest.raises(SetupError, match="nvidia-smi does not answer"):
+        visible_gpus({})

@@ -18,7 +18,7 @@ from schemas.inference import Heartbeat
 from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.progress import ProgressMeter
-from tasks.inference.supervision import ReplicaLaunch, log_tail, run_replica
+from tasks.inference.supervision import ReplicaLaunch, run_replica
 from tasks.inference.worker_files import read_spec, write_heartbeat
 from tests.unit.tasks.inference.replica_bench import Bench, ScriptedLauncher, beat, killed, leave, queued, supervise
 
@@ -110,19 +110,6 @@ def test_an_interpreter_that_is_absent_is_a_setup_error(bench: Bench) -> None:
     )
     with pytest.raises(SetupError, match="/absent/python"):
         run_replica(bench.spec, bench.launcher, launch)
-
-
-def test_the_tail_of_a_log_is_its_last_lines_and_readable_whatever_it_holds(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert "cannot be read" in log_tail(log)
-    log.write_bytes(b"")
-    assert "empty" in log_tail(log)
-    log.write_bytes(b"".join(b"line %d \xff\n" % number for number in range(10_000)))
-    lines = log_tail(log).split("\n")
-    assert len(lines) == 15
-    assert lines[-1].startswith("    line 9999")
-    log.write_bytes(b"\rLoading 0%\rLoading 100%\r\nlast words")
-    assert log_tail(log) == "    Loading 100%\n    last words"
 
 
 def test_the_pace_counts_from_the_start_of_generation() -> None:
