@@ -46,7 +46,7 @@ def check_degeneration(config: EvaluationConfig, session: RunSession) -> Degener
     }
     samples = pq.read_table(session.run.samples_path, columns=list(_COLUMNS))
     signs = tuple(find_signs(samples, thresholds))
-    raised = [sign.name for sign in signs if sign.is_raised]
+    raised: list[SignName] = [sign.name for sign in signs if sign.is_raised]
     onsets = find_onsets(config, session.identity, session.plan, raised) if raised else {}
     report = DegenerationReport(signs=tuple(sign.model_copy(update={"onset": onsets.get(sign.name)}) for sign in signs))
     write_text_atomically(session.run.degeneration_path, report.model_dump_json(indent=1) + "\n")
