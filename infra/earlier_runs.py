@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from infra.run_directory import RunDirectory, runs_root
+from infra.run_directory import RunDirectory, run_at
 from infra.store import Store
 from schemas.base import Model
 from schemas.config import EvaluationConfig, load_config
@@ -94,4 +94,4 @@ def describe_place(run_id: str, global_step: int | None) -> str:
 
 def run_directory(store: Store, run: PublishedRun) -> RunDirectory:
     """Return the folder of a published run, which may be gone."""
-    return RunDirectory(path=runs_root(store.root.parent) / run.run_id)
+    return run_at(store.root.parent, run.run_id)

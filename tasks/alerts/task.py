@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL
 
 from infra.datasets.naming import dataset_name
 from infra.own_servers import is_own_server
-from infra.run_directory import RunDirectory, runs_root
+from infra.run_directory import RunDirectory, run_at
 from schemas.alerts import AlertRecord
 from schemas.config import EvaluationConfig
 from schemas.errors import DatasetError, MilepostError
@@ -118,7 +118,7 @@ def announce_failure(error: Exception, config: EvaluationConfig, run_id: str, gl
         dataset=dataset_of(config),
         # the words of others may hold an address with its token
         message=str(error) if isinstance(error, MilepostError) else f"it ended with {name}; the run's log says why",
-        link=str(runs_root(config.cluster.folder) / run_id) if run_id else "",
+        link=str(run_at(config.cluster.folder, run_id).path) if run_id else "",
         run_id=run_id,
         error=name,
     )

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from infra.atomic import write_text_atomically
 from infra.earlier_runs import find_siblings, is_graded_alike, is_sampled_alike, read_report, select_earlier
-from infra.run_directory import RunDirectory, runs_root
+from infra.run_directory import run_at
 from infra.store import Store, open_store
 from schemas.config import EvaluationConfig
 from schemas.regression import RegressionCheck, RegressionReport
@@ -68,7 +68,7 @@ def find_news(config: EvaluationConfig, report: RegressionReport) -> RegressionC
     if "previous" in found or "best" not in found:
         return found.get("previous")
     previous = next(check for check in report.checks if check.against == "previous")
-    run = RunDirectory(path=runs_root(config.cluster.folder) / previous.run_id)
+    run = run_at(config.cluster.folder, previous.run_id)
     before = read_report(run.regression_path, RegressionReport)
     return None if before is not None and before.has_regressed else found["best"]
 
