@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from infra.text_table import UNDEFINED, TextTable
+from infra.text_table import UNDEFINED, TextTable, format_number
 from schemas.degeneration import DegenerationReport, DegenerationSign, SignName
 
 _WORDS: Final[dict[SignName, str]] = {
@@ -19,9 +19,9 @@ def tabulate(report: DegenerationReport | None) -> TextTable:
     rows = [
         [
             _WORDS[sign.name],
-            _share(sign.share),
-            _share(sign.ci_low),
-            _share(sign.threshold),
+            format_number(sign.share),
+            format_number(sign.ci_low),
+            format_number(sign.threshold),
             "degenerate" if sign.is_raised else UNDEFINED,
         ]
         for sign in (report.signs if report else ())
@@ -32,11 +32,8 @@ def tabulate(report: DegenerationReport | None) -> TextTable:
 def describe(signs: Iterable[DegenerationSign]) -> str:
     """Return which of the signs are raised, and how far."""
     return "; ".join(
-        f"{_share(sign.share)} of the completions are {_WORDS[sign.name]} (threshold {_share(sign.threshold)})"
+        f"{format_number(sign.share)} of the completions are {_WORDS[sign.name]} "
+        f"(threshold {format_number(sign.threshold)})"
         for sign in signs
         if sign.is_raised
     )
-
-
-def _share(value: float | None) -> str:
-    return UNDEFINED if value is None else f"{value:.3f}"
