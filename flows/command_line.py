@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from schemas.errors import MilepostError
+from schemas.paths import expand_user
 
 if TYPE_CHECKING:
     from schemas.base import Model
@@ -20,7 +21,7 @@ Result = TypeVar("Result", bound="Model")
 
 def _to_path(text: str | Path) -> Path:
     """`--fileroot=~/out` reaches a command as it stands: no shell resolves it there."""
-    return Path(text).expanduser()
+    return expand_user(text)
 
 
 ConfigPath = Annotated[

@@ -5,31 +5,42 @@ server says `Running` for ever; here, the signs of life of the evaluation itself
 """
 
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 import httpx
-import prefect.exceptions
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Cancelled, Crashed
 
 from flows.run_name import name_run
 from infra.run_ownership import OWNER_SILENCE_S
 from schemas.errors import TransientError
 from tasks.alerts.task import PREFECT_FAILURES
-from tasks.watching.launching import AWAY, EndCause, EvaluationEnd, EvaluationOrder, LocalLauncher, RunningEvaluation
+from tasks.watching.launching import (
+    EndCause,
+    EvaluationEnd,
+    EvaluationOrder,
+    LocalLauncher,
+    RunningEvaluation,
+    cause_of,
+)
 from tasks.watching.pulse import Pulse
 
 DEPLOYMENT: Final = "evaluate/evaluate"
 _RAISED: Final = "Flow run encountered an exception: "
 """How the server begins to say which error ended a run."""
+_REFUSED: Final = re.compile(r"'4(?!01|03|04|08|09|23|25|29)\d\d ")
+"""In the words of an HTTP error, a status by which a request is refused that would be again."""
 WORKING_DIR: Final = "working_dir"
 """Variable of a pool of processes: the folder that a run's relative paths start from."""
+_NO_ANSWER: Final = (ValueError, *PREFECT_FAILURES)
+"""What a call to a server raises that is away or refuses; a proxy's page in its place is no JSON."""
 _POLL_S: Final = 2.0
 _PENDING_S: Final = 900.0
 """Longest time from a worker that takes a run to the run's first word: on a cluster, an image is fetched meanwhile."""
@@ -50,7 +61,7 @@ def find_deployment() -> DeploymentResponse | None:
             return client.read_deployment_by_name(DEPLOYMENT)
     except ObjectNotFound:
         return None
-    except PREFECT_FAILURES as exc:
+    except _NO_ANSWER as exc:
         raise TransientError(f"the Prefect server does not answer ({exc})") from exc
 
 
@@ -63,14 +74,17 @@ def read_cause(state: "State[object]") -> EndCause:
     """Return why a run that ended in this state, and was not cancelled, did not complete."""
     if state.is_crashed():  # a kill, a preemption, a reboot: the server has no word of its process
         return "lost"
-    error = (state.message or "").removeprefix(_RAISED).partition(":")[0].rpartition(".")[2]
-    return "away" if error in AWAY or _is_of_server(error) else "failed"
+    error, _, words = (state.message or "").removeprefix(_RAISED).partition(":")
+    name = error.rpartition(".")[2]
+    return "away" if _is_of_server(name, words) else cause_of(name)
 
 
-def _is_of_server(error: str) -> bool:
-    """Whether an error of this name is one of Prefect's client, whose server is away or refuses."""
-    kind: object = getattr(httpx, error, getattr(prefect.exceptions, error, None))
-    return isinstance(kind, type) and issubclass(kind, httpx.HTTPError)
+def _is_of_server(error: str, words: str) -> bool:
+    """Whether an error of Prefect's client says that its server is away, or lets nobody in for now."""
+    if error == PrefectHTTPStatusError.__name__:
+        return _REFUSED.search(words) is None
+    kind: object = getattr(httpx, error, None)
+    return isinstance(kind, type) and issubclass(kind, httpx.TransportError)
 
 
 class AutoLauncher:
@@ -114,7 +128,7 @@ def _start_run(deployment: DeploymentResponse, order: EvaluationOrder) -> "Deplo
                 name=name_run(order.config),  # at once: a run that crashes before it starts is named by nobody else
                 job_variables=variables,
             )
-    except PREFECT_FAILURES as exc:
+    except _NO_ANSWER as exc:
         raise TransientError(
             f"the Prefect server takes no run of {DEPLOYMENT} ({exc}); where another version of Milepost has "
             "deployed it, `milepost deploy` renews it"
@@ -150,7 +164,7 @@ class DeploymentEvaluation:
             # the process of one that ran goes on
             is_over = self._pulse is None or self._is_silent()
             return EvaluationEnd(error=f"the flow run {self._name} was deleted") if is_over else None
-        except PREFECT_FAILURES:
+        except _NO_ANSWER:
             return None
 
     def stop(self) -> bool:

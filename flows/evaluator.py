@@ -104,7 +104,8 @@ class Evaluator:
         """
         self._schedule: Final = Schedule(config, is_due_at_first=config.eval_before_train, clock=clock, group=group)
         self._steps_per_epoch: Final = _checked_epoch(ft_spec)
-        self._announcer: Final = announcer or _find_announcer(config)
+        self._announcer = announcer
+        self._config: Final = config
 
     def evaluate(self, fn: Callable[[], object] | None, epoch: int, step: int, global_step: int) -> None:
         """Call `fn` if an evaluation is due after this step.
@@ -119,6 +120,8 @@ class Evaluator:
         Raises:
             ConfigError: `fn` is None, and nobody has said where checkpoints are.
         """
+        if fn is None and self._announcer is None:
+            self._announcer = _find_announcer(self._config)
         if fn is None and self._announcer is None:
             raise ConfigError(
                 "Evaluator.evaluate got no function and does not know where checkpoints are; pass a function, or "

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import httpx
+from prefect.client.base import ServerType
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
@@ -20,6 +21,15 @@ _INCOMPATIBLE: Final = "Found incompatible versions"
 """How it begins where it has read it."""
 _LOGIN: Final = "set PREFECT_API_KEY or PREFECT_API_AUTH_STRING to what it asks for"
 _ADDRESS: Final = "see that PREFECT_API_URL is the address of an API, such as http://127.0.0.1:4200/api"
+_DELETED: Final = "somebody has deleted it, or the database is another one"
+_PASSING: Final = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.LOCKED,
+    HTTPStatus.TOO_EARLY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
+"""Refusals that another time may not meet."""
 _VERSION: Final = "use a server of the version of this Prefect"
 
 
@@ -32,10 +42,12 @@ class _Answer(NamedTuple):
     """What has to be done about it; empty where it may pass by itself."""
     is_silence: bool = False
     """Whether nothing listens there."""
+    is_refusal: bool = False
+    """Whether it refuses this one request, as it would again."""
 
 
 def check_answer() -> None:
-    """Return if a Prefect server answers at PREFECT_API_URL, be it that it is too busy now.
+    """Return unless nothing listens at PREFECT_API_URL, or what does is no server for us; one may be too busy now.
 
     Raises:
         TransientError: nothing listens there.
@@ -43,8 +55,15 @@ def check_answer() -> None:
     """
     url = PREFECT_API_URL.value()
     try:
-        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}), get_client(sync_client=True) as client:
+        with (
+            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(httpx_settings={"event_hooks": {"response": [_raise_refusal]}}, sync_client=True) as client,
+        ):
+            if client.server_type is ServerType.CLOUD:  # it tells no version, and wants a login for the rest
+                client.read_flows(limit=1)
             client.raise_for_api_version_mismatch()
+    except OSError as exc:
+        raise SetupError(f"Prefect's client cannot be set up ({exc}); see PREFECT_API_SSL_CERT_FILE") from exc
     except (httpx.InvalidURL, TypeError, ValueError) as exc:  # no address; an answer, and no version in it
         raise SetupError(f"PREFECT_API_URL is {url}, where no Prefect server answers ({exc}); {_ADDRESS}") from exc
     except (RuntimeError, *PREFECT_FAILURES) as exc:
@@ -60,8 +79,14 @@ def check_answer() -> None:
             ) from exc
 
 
+def _raise_refusal(response: httpx.Response) -> None:
+    """Take the first answer as it is: Prefect's client sleeps for as long as a busy server asks for."""
+    if not response.is_redirect:
+        response.raise_for_status()
+
+
 def require_answer() -> None:
-    """Return if a Prefect server answers at PREFECT_API_URL.
+    """Return as `check_answer` does.
 
     Raises:
         SetupError: none does; Prefect itself would try again for minutes.
@@ -73,7 +98,7 @@ def require_answer() -> None:
 
 
 def require_server() -> None:
-    """Return if the user has a Prefect server, and it answers.
+    """Return if the user has named a Prefect server, as `check_answer` does.
 
     Raises:
         SetupError: PREFECT_API_URL is not set, or no server answers there.
@@ -96,6 +121,8 @@ def translate(error: Exception) -> MilepostError | None:
         return None
     kept = f"the Prefect server {answer.said}; what is finished is kept: "
     again = ", and run the same command to go on"
+    if answer.is_refusal:
+        return MilepostError(f"{kept}{answer.remedy}{again}")
     if not answer.remedy:
         return TransientError(f"{kept}see to the server{again}")
     failure = SetupError(f"{kept}{answer.remedy}{again}")
@@ -104,7 +131,9 @@ def translate(error: Exception) -> MilepostError | None:
 
 
 def _read(error: BaseException | None) -> _Answer | None:
-    if isinstance(error, (ObjectNotFound, ObjectAlreadyExists)):
+    if isinstance(error, ObjectNotFound):
+        return _Answer("does not know this run any more", _DELETED, is_refusal=True)
+    if isinstance(error, ObjectAlreadyExists):
         return _read(error.http_exc)
     if isinstance(error, httpx.HTTPStatusError):
         return _read_status(error)
@@ -127,4 +156,6 @@ def _read_status(error: httpx.HTTPStatusError) -> _Answer:
         return _Answer(said, _LOGIN)
     if status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED) or error.response.is_redirect:
         return _Answer(said, _ADDRESS)
+    if error.response.is_client_error and status not in _PASSING:
+        return _Answer(said, _VERSION, is_refusal=True)
     return _Answer(said)

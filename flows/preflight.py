@@ -34,7 +34,7 @@ def check_layout_elsewhere(config: EvaluationConfig) -> None:
     What this machine lacks, an engine or a GPU or Slurm, the other one may have.
 
     Raises:
-        ConfigError: the cluster has no such partition, allows no such time, or the replicas do not fit into it.
+        LaunchError: the cluster has no such partition, allows no such time, or the replicas do not fit into it.
     """
     with suppress(SetupError):
         check_layout(config)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from prefect import flow
 
+from schemas.paths import expand_user
 from schemas.summary import RunSummary
 from tasks.grading.task import grade_task
 from tasks.inference.task import merge_samples_task
@@ -23,7 +23,7 @@ def regrade(run_id: str, overrides: Sequence[str] = (), fileroot: str = "milepos
         UserInputError: there is no such run, or an override changes more than grading; nothing was written.
         MilepostError: it failed; the same call goes on.
     """
-    regrading = plan_regrading(Path(fileroot).expanduser(), run_id, overrides)
+    regrading = plan_regrading(expand_user(fileroot), run_id, overrides)
     config = regrading.config
     with open_regrading_task(regrading, now=datetime.now(UTC)) as session:
         grade_task(session, config.grading, function=config.reward_function, is_generating=lambda: False)

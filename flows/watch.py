@@ -14,7 +14,7 @@ from flows.prefect_answers import check_answer
 from flows.preflight import check_layout_elsewhere
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
-from schemas.errors import SetupError, TransientError
+from schemas.errors import LaunchError, SetupError, TransientError
 from schemas.events import CheckpointLanded, EvaluationFailed
 from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
 from tasks.alerts.ledger import alert_folder, end_failures, was_told
@@ -160,9 +160,10 @@ def _tell_landed(evaluation: Evaluation, landed: LandedCheckpoint) -> None:
 
 
 def _tell_given_up(evaluation: Evaluation, landed: LandedCheckpoint, record: EvaluationRecord) -> bool:
-    """Announce that there is no other attempt, unless a failure of these attempts has been told; return whether it is.
+    """Announce that there is no other attempt, or none that could be launched; return whether it is told.
 
-    Without a server there is nobody to tell, and what an earlier version gave up is no news.
+    A failure of these attempts that has been told is no news, nor is what an earlier version gave up. Without a server
+    there is nobody to tell.
     """
     if not PREFECT_API_URL.value() or record.began_at is None:
         return True
@@ -172,10 +173,12 @@ def _tell_given_up(evaluation: Evaluation, landed: LandedCheckpoint, record: Eva
         checkpoint=str(record.path),
         global_step=landed.position.global_step,
         dataset=dataset_of(config),
-        message=f"given up after {record.num_failures} attempts: {reason}",
+        message=f"given up after {record.num_failures} attempts: {reason}"
+        if record.is_settled
+        else f"cannot be launched: {reason}",
         since=f"the first attempt, {record.began_at:%Y-%m-%d %H:%M %Z}",
         run_id="",
-        error="GivenUp",
+        error="GivenUp" if record.is_settled else LaunchError.__name__,
         series=f"{evaluation.folder.key}-{record.weight_digest}-{record.series}",
     )
     return was_told(alert_folder(config.cluster.folder), event, since=record.began_at) or announce(event, config)

@@ -21,6 +21,7 @@ from infra.plain_text import to_plain_line, to_title
 from infra.prefect_api import PrefectApi, find_api, post_event
 from infra.ranks import is_first_rank
 from schemas.errors import ConfigError
+from schemas.paths import expand_user
 
 AREAL_FOLDER: Final = "epoch{epoch}epochstep{step}globalstep{global_step}"
 """How AReaL names a checkpoint's folder."""
@@ -100,7 +101,7 @@ def areal_root(fileroot: str, experiment_name: str, trial_name: str) -> Path:
 
 def absolute_folder(path: Path | str) -> Path:
     """Return where a folder is, whatever becomes of this process's own."""
-    return Path(path).expanduser().absolute()
+    return expand_user(path).absolute()
 
 
 def _checked_folder(folder: str) -> str:

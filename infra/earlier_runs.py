@@ -22,7 +22,9 @@ M = TypeVar("M", bound=Model)
 _ALIKE = ("experiment_name", "trial_name", "dataset")
 
 
-def find_siblings(store: Store, identity: RunIdentity, *, any_version: bool = False) -> list[PublishedRun]:
+def find_siblings(
+    store: Store, identity: RunIdentity, *, any_version: bool = False, own_samples: bool = False
+) -> list[PublishedRun]:
     """Return the runs of other weights of the same experiment, trial and dataset version, the last of each weights.
 
     They are in order of training step; where a step is unknown, in order of publication.
@@ -31,6 +33,7 @@ def find_siblings(store: Store, identity: RunIdentity, *, any_version: bool = Fa
         store: Where they are published.
         identity: The run that they are to be compared with.
         any_version: Whether runs on other versions of the dataset belong to them.
+        own_samples: Whether runs that graded the samples of others again are left out.
 
     Raises:
         StoreError: the store cannot be read.
@@ -39,6 +42,7 @@ def find_siblings(store: Store, identity: RunIdentity, *, any_version: bool = Fa
     by_weights: dict[str, PublishedRun] = {}
     for run in store.runs():
         is_alike = all(getattr(run, name) == getattr(identity, name) for name in names)
+        is_alike = is_alike and not (own_samples and run.regrade_of is not None)
         if is_alike and run.weight_digest != identity.weight_digest:
             by_weights.setdefault(run.weight_digest, run)
     published = sorted(by_weights.values(), key=lambda run: run.finished_at)

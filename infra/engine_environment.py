@@ -7,6 +7,7 @@ from typing import Final
 
 from infra.launchers.placement import Device, visible_gpus
 from schemas.errors import SetupError
+from schemas.paths import expand_user
 
 CHECKOUT: Final = Path(__file__).resolve().parent.parent
 """The folder that holds our four packages: a worker must find them too."""
@@ -19,7 +20,7 @@ def find_engine_python(configured: str | None) -> Path:
         SetupError: the configured one is not there.
     """
     if configured is not None:
-        python = Path(configured).expanduser().absolute()
+        python = expand_user(configured).absolute()
         if not python.is_file():
             raise SetupError(
                 f"engine.python is {configured}, which is no file; name a Python interpreter that has the engine"

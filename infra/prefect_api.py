@@ -38,10 +38,10 @@ def find_api() -> PrefectApi | None:
 
 def find_authorization() -> str | None:
     """Return the value of the header that a request to a Prefect server needs, from Prefect's variables."""
-    if key := os.environ.get("PREFECT_API_KEY"):
-        return f"Bearer {key}"
-    login = os.environ.get("PREFECT_API_AUTH_STRING")
-    return f"Basic {b64encode(login.encode()).decode()}" if login else None
+    if login := os.environ.get("PREFECT_API_AUTH_STRING"):  # it goes before the key, as in Prefect's client
+        return f"Basic {b64encode(login.encode()).decode()}"
+    key = os.environ.get("PREFECT_API_KEY")
+    return f"Bearer {key}" if key else None
 
 
 def post_event(

@@ -18,6 +18,7 @@ from infra.atomic import sync_file, sync_folder, write_bytes_atomically, write_t
 from infra.staging import remove_abandoned, staging_folder
 from infra.table_files import TableSource, write_table_file
 from schemas.errors import DistributedEvaluationError, StoreError
+from schemas.paths import expand_user
 from schemas.store import PublishedRun
 from schemas.summary import WHOLE_SET
 from schemas.tables import RUNS, TABLES
@@ -191,7 +192,7 @@ def open_store(fileroot: Path | str) -> Store:
     Raises:
         StoreError: fileroot or its `store` is a file.
     """
-    root = Path(fileroot).expanduser().absolute() / "store"
+    root = expand_user(fileroot).absolute() / "store"
     for folder in (root.parent, root):
         if folder.exists() and not folder.is_dir():
             raise StoreError(f"{folder} is a file: point cluster.fileroot at a folder")

@@ -38,7 +38,7 @@ class ConfigError(UserInputError):
 
 
 class LaunchError(ConfigError):
-    """The configuration asks for a launch that this version or the cluster has not got, whatever the checkpoint."""
+    """The configuration asks for more than this version, the cluster or the GPU budget has, whatever the checkpoint."""
 
 
 class CheckpointError(UserInputError):

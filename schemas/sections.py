@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from schemas.backend import ENGINES, Backend, parse_backend
 from schemas.base import Model
 from schemas.errors import ConfigError
+from schemas.paths import expand_user
 from schemas.slurm import SlurmConfig
 from schemas.stand_in import StandInConfig
 
@@ -67,7 +68,7 @@ class ClusterConfig(Section):
     @property
     def folder(self) -> Path:
         """`fileroot` as an absolute path, `~` being whoever evaluates."""
-        return Path(self.fileroot).expanduser().absolute()
+        return expand_user(self.fileroot).absolute()
 
 
 class SchedulerConfig(Section):

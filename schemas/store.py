@@ -18,5 +18,7 @@ class PublishedRun(RunIdentity):
     """Samples with a verdict on the model."""
     num_failed: int
     """Samples without one."""
+    regrade_of: str | None = None
+    """The run whose samples were graded again; None for a run's own samples."""
     accuracy: float | None
     """Accuracy over the whole set; None when undefined."""

@@ -183,4 +183,4 @@ class WatchOutcome(Model):
     num_open: int
     """Evaluations that are still to be made: waiting, running elsewhere, or to be tried again."""
     num_unusable: int = 0
-    """Checkpoints that cannot be evaluated as they are: of no layout that is loaded, or left incomplete."""
+    """Checkpoints that cannot be evaluated as they are, a sharded dump for instance, or that were left incomplete."""

@@ -6,7 +6,6 @@ Every row is looked at before anything is refused, so that one run shows all tha
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from infra.datasets.adapters.detection import choose_adapter
 from infra.datasets.cells import shown
@@ -18,6 +17,7 @@ from infra.datasets.rows import Adapter, Row, Source, SourceRow
 from infra.datasets.sources import hub, local_file, reasoning_gym_tasks
 from schemas.dataset import EvalItem, LoadedDataset
 from schemas.errors import DatasetError
+from schemas.paths import expand_user
 from schemas.valid_dataset import ValidDatasetConfig
 
 CheckGolds = Callable[[Sequence[str]], Sequence[str | None]]
@@ -89,9 +89,9 @@ def open_source(config: ValidDatasetConfig) -> Source:
         DatasetError: there is no such source, or it is of no known kind.
     """
     try:
-        path = Path(config.path).expanduser()
+        path = expand_user(config.path)
         is_folder, is_there = path.is_dir(), path.exists()
-    except (OSError, RuntimeError) as exc:  # a name too long, a folder that may not be entered, an unknown ~user
+    except OSError as exc:  # a name too long, a folder that may not be entered
         raise DatasetError(f"{config.path!r} cannot be looked at: {exc}; correct valid_dataset.path") from exc
     if is_folder:
         return hub.open_folder(path, config)

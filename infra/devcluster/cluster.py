@@ -35,6 +35,7 @@ from infra.launchers.environment import clean_environment
 from infra.processes import end_processes
 from schemas.devcluster import DevClusterDaemon, DevClusterSpec, DevClusterState, DevClusterStatus
 from schemas.errors import SetupError
+from schemas.paths import expand_user
 
 _JOBS_END_S: Final = 10.0
 """A cancelled job has KillWait, 3 s, to end by itself."""
@@ -45,7 +46,7 @@ class DevCluster:
 
     def __init__(self, folder: Path) -> None:
         """`folder` need not exist."""
-        self.paths = ClusterPaths(folder=folder.expanduser().absolute())
+        self.paths = ClusterPaths(folder=expand_user(folder).absolute())
         self._readiness = Readiness(self.paths, self.environment())
 
     def spec(self) -> DevClusterSpec | None:

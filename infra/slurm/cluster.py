@@ -34,9 +34,9 @@ def plan_slurm_placement(
     Where the engine does not need GPUs and the partition has none, none are asked for.
 
     Raises:
-        SetupError: Slurm is not installed or does not answer, no node can take a replica, or Slurm would refuse it.
-        LaunchError: the partition does not exist, its time limit is lower than the one asked for, or the replicas do
-            not fit into `cluster`.
+        SetupError: Slurm is not installed or does not answer, no node takes jobs now, or Slurm would refuse a replica.
+        LaunchError: the partition does not exist, its time limit is lower than the one asked for, no node of it is
+            large enough for a replica, or the replicas do not fit into `cluster`.
     """
     try:
         return _plan(client, config, cluster, _Need(num_replicas, gpus_per_replica, needs_gpus))
@@ -53,7 +53,7 @@ def _plan(client: SlurmClient, config: SlurmConfig, cluster: ClusterConfig, need
     fitting = [node for node in members if node.num_gpus >= gpus_per_replica]
     if not fitting:
         most = max(node.num_gpus for node in members)
-        raise SetupError(
+        raise LaunchError(
             f"a replica needs {gpus_per_replica} GPUs (t x p) of one node, and the nodes of partition "
             f"{members[0].partition} have at most {most}: lower t and p in rollout.backend, or choose another "
             "scheduler.slurm.partition"
@@ -61,7 +61,7 @@ def _plan(client: SlurmClient, config: SlurmConfig, cluster: ClusterConfig, need
     _check_size(fitting, cluster, need.num_replicas, gpus_per_replica)
     num_cpus = config.cpus_per_replica or min(_share_of_cores(node, gpus_per_replica) for node in fitting)
     if num_cpus > (most := max(node.num_cpus for node in fitting)):
-        raise SetupError(
+        raise LaunchError(
             f"scheduler.slurm.cpus_per_replica is {num_cpus}, and the nodes of partition {members[0].partition} have "
             f"at most {most} cores"
         )

@@ -22,10 +22,11 @@ logger = logging.getLogger(__name__)
 def make_record(folder: Path, event: Event, *, training: str, silence: timedelta, now: datetime) -> AlertRecord | None:
     """Return the record of an event that is to be told; None when its cause was told before, and has not ended since.
 
-    It is silenced where another event of its kind, training and subject was told less than `silence` before `now`.
+    It is silenced where another event of its kind, training and subject was told less than `silence` before `now`; a
+    cause that is still there after that is told then.
     """
     event_id = str(event.event_id)
-    while (before := _read_record(_path_of(folder, event_id))) is not None and before.ended:
+    while (before := _read_record(_path_of(folder, event_id))) is not None and _is_over(before, now - silence):
         event_id = _next_id(event_id)
     if before is not None and before.told:
         return None
@@ -86,6 +87,11 @@ def to_alert_table(records: Sequence[AlertRecord], identity: RunIdentity) -> pa.
         if (record.checkpoint, record.subject) == (identity.checkpoint, identity.dataset)
     ]
     return pa.Table.from_pylist(rows, schema=ALERTS)
+
+
+def _is_over(record: AlertRecord, since: datetime) -> bool:
+    """Whether the same cause is news: it had ended, or was kept from people by a silence that is over."""
+    return record.ended or (record.silenced and record.occurred_at <= since)
 
 
 def alert_folder(fileroot: Path) -> Path:

@@ -29,6 +29,7 @@ from schemas.checkpoint import CheckpointIdentity, CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError
 from schemas.inference import AdapterSpec
+from schemas.paths import expand_user
 from schemas.training_position import TrainingPosition
 
 
@@ -137,7 +138,7 @@ def _pin_root(config: EvaluationConfig) -> Path:
 def _find_source(config: EvaluationConfig) -> Path:
     """Return the folder that is evaluated; one that exists, or of which a pin is left, wins over the hub."""
     name = config.actor.pinned_path or config.actor.path
-    path = Path(name).expanduser()
+    path = expand_user(name)
     if _exists(path) or not is_hub_id(name) or _has_leftover(_pin_root(config), path):
         return path
     return fetch_checkpoint(name, allow_pickle_weights=config.engine.allow_pickle_weights)
@@ -156,7 +157,7 @@ def _has_leftover(pin_root: Path, path: Path) -> bool:
 
 def _position(name: str, report: CheckpointReport) -> TrainingPosition:
     """What the name tells goes before what the folder tells, which may be a copy under another name."""
-    named = named_position(Path(name).expanduser())
+    named = named_position(expand_user(name))
     return report.position if named.global_step is None else named
 
 
@@ -190,7 +191,7 @@ def find_base(base_path: str | None, *, allow_pickle_weights: bool) -> Path | No
 
 
 def _find_folder(name: str, fetch: Callable[[str], Path]) -> Path | None:
-    path = Path(name).expanduser()
+    path = expand_user(name)
     if is_folder(path):
         return path
     return fetch(name) if is_hub_id(name) and not _exists(path) else None

@@ -38,7 +38,7 @@ def find_onsets(
         StoreError: the store cannot be read.
     """
     store = open_store(config.cluster.folder)
-    siblings = find_siblings(store, identity, any_version=True)
+    siblings = find_siblings(store, identity, any_version=True, own_samples=True)
     earlier = select_earlier(siblings, identity)
     later = [run for run in siblings if run not in earlier]
     before, after = (_read_onsets(store, runs, config, plan) for runs in (earlier[::-1], later))
@@ -83,4 +83,8 @@ def _read_onsets(
     if neighbour is None:
         return {}
     report = read_report(run_directory(store, neighbour).degeneration_path, DegenerationReport)
-    return {sign.name: sign.onset for sign in report.signs if sign.onset is not None} if report else {}
+    if report is None:
+        return {}
+    # a raised sign without an onset is an earlier version's
+    own = Onset(row=neighbour.run_id, run_id=neighbour.run_id, global_step=neighbour.global_step)
+    return {sign.name: sign.onset or own for sign in report.signs if sign.onset is not None or sign.is_raised}

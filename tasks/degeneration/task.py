@@ -12,7 +12,7 @@ from tasks.inference.session import RunSession
 
 
 def check(config: EvaluationConfig, session: RunSession) -> DegenerationReport:
-    """Look at the completions of a run, and announce signs of degeneration that earlier checkpoints did not show."""
+    """Look at the completions of a run, and announce each row of checkpoints that show degeneration, told or not."""
     report = check_degeneration(config, session)
     for event in find_events(session.identity, session.run, report):
         announce(event, config)

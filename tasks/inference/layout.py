@@ -44,7 +44,7 @@ def check_layout(config: EvaluationConfig) -> None:
     """Lay the replicas out and keep that for the next call of `lay_out_replicas`, which would ask the same again.
 
     Raises:
-        SetupError: as `lay_out_replicas`.
+        SetupError, LaunchError: as `lay_out_replicas`.
     """
     _checked.keep(config, _lay_out(config))
 
@@ -59,6 +59,7 @@ def lay_out_replicas(config: EvaluationConfig) -> ReplicaLayout:
 
     Raises:
         SetupError: the engine's environment is not there or lacks the engine, or there are fewer devices than needed.
+        LaunchError: the cluster has no room for such replicas.
     """
     return _checked.take(config) or _lay_out(config)
 

@@ -75,7 +75,7 @@ def plan_regrading(fileroot: Path, run_id: str, overrides: Sequence[str]) -> Reg
             f"{', '.join(_FREE)}. To generate with other settings use `milepost evaluate`"
         )
     config = config.model_copy(
-        update={"cluster": config.cluster.model_copy(update={"fileroot": str(fileroot.expanduser().absolute())})}
+        update={"cluster": config.cluster.model_copy(update={"fileroot": str(fileroot.absolute())})}
     )
     plan = origin.read_plan()
     prompts = conform(pq.read_table(origin.prompts_path), PROMPT_SCHEMA)

@@ -21,11 +21,18 @@ _COMMAND: Final = (
 )
 _TAIL_BYTES: Final = 2_000
 
-EndCause = Literal["failed", "unwanted", "away", "lost"]
+EndCause = Literal["failed", "unwanted", "away", "impossible", "lost"]
 """unwanted: somebody put an end to it, there is no other attempt. away: what it needs is not there, as a server or a
-cluster. lost: whatever ran it is gone, as after a reboot."""
-AWAY: Final = frozenset(error.__name__ for error in (LaunchError, SetupError, TransientError))
-"""Errors that say so of the surroundings, or of a launch that all have in common, and nothing of the checkpoint."""
+cluster. impossible: nobody can start it where it would run, until the configuration or the cluster is another. lost:
+whatever ran it is gone, as after a reboot."""
+_AWAY: Final = frozenset(error.__name__ for error in (SetupError, TransientError))
+
+
+def cause_of(error: str) -> EndCause:
+    """Return what an error of this name, which ended an attempt, says of it."""
+    if error == LaunchError.__name__:
+        return "impossible"
+    return "away" if error in _AWAY else "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +139,7 @@ class LocalEvaluation:
         try:
             document: object = json.loads(self._result_path.read_bytes())
             error = cast("dict[str, dict[str, object]]", document)["error"]
-            return EvaluationEnd(error=str(error["message"]), cause="away" if error["type"] in AWAY else "failed")
+            return EvaluationEnd(error=str(error["message"]), cause=cause_of(str(error["type"])))
         except (OSError, ValueError, KeyError, TypeError):
             said = end_or_nothing(self._log_path, _TAIL_BYTES)
             return EvaluationEnd(

@@ -135,7 +135,7 @@ class Observer:
             if one.conversion is not None
             else hindrance or "no weights yet",
             # a dump may have thousands of files: one that has rested is not looked through again
-            has_rested=one.folder in self._rested or self._rests(_changed_s(one.folder)),
+            has_rested=not hindrance and (one.folder in self._rested or self._rests(_changed_s(one.folder))),
         )
 
     def _describe_pending(

@@ -96,7 +96,7 @@ class Reconciler:
             on_landed: called in another thread when a checkpoint's weights have been read, and again whenever its
                 evaluation is taken up.
             on_given_up: called in another thread when there is no other attempt at an evaluation, until it returns True
-                to one watcher.
+                to one watcher; and each time that one turns out to be impossible to launch.
 
         Raises:
             CheckpointError: tokenizer_path cannot be used.
@@ -351,12 +351,14 @@ class Reconciler:
             return
         with self._lock:
             self._num_done += ending == "done"
-            self._num_failed += ending in ("failed", "away")
-            if ending == "away" and not self._is_once:  # the others need the same, as a rule
+            self._num_failed += ending in ("failed", "away", "impossible")
+            if ending in ("away", "impossible") and not self._is_once:  # the others need the same, as a rule
                 self._paused_until = time.monotonic() + self._rest_s
             self._hindrance = ""
         landed = item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
         record = _note_settled(item.watched, landed)
+        if ending == "impossible" and (waiting := evaluation.folder.read_record(landed.weight_digest or "")):
+            self._on_given_up(evaluation, landed, waiting)
         if record is not None and item.mark not in item.watched.settled:
             if self._on_given_up(evaluation, landed, record):
                 evaluation.folder.note_told(record)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from infra.watch_folder import own_folders
 from schemas.errors import CheckpointError
+from schemas.paths import expand_user
 from tasks.checkpoint.resolution import find_base, find_tokenizer
 from tasks.watching.observation import Observer
 from tasks.watching.settling import Evaluation
@@ -23,7 +24,7 @@ def find_root(root: Path, evaluations: Sequence[Evaluation], *, is_patient: bool
     Raises:
         CheckpointError: it cannot be watched.
     """
-    real = Path(os.path.realpath(root.expanduser()))
+    real = Path(os.path.realpath(expand_user(root)))
     for own in chain.from_iterable(own_folders(evaluation.fileroot) for evaluation in evaluations):
         if real.is_relative_to(own):
             raise CheckpointError(

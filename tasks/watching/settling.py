@@ -29,11 +29,11 @@ from infra.checkpoints.digests import digest_checkpoint
 from infra.run_ownership import RunOwnership
 from infra.watch_folder import WatchFolder
 from schemas.config import EvaluationConfig
-from schemas.errors import CheckpointError, MilepostError, SetupError, TransientError
+from schemas.errors import CheckpointError, MilepostError, TransientError
 from schemas.watch import EvaluationRecord, LandedCheckpoint
 from tasks.checkpoint.resolution import find_base
 from tasks.watching.evaluation_key import evaluation_key
-from tasks.watching.launching import EvaluationEnd, EvaluationLauncher, EvaluationOrder, RunningEvaluation
+from tasks.watching.launching import EvaluationEnd, EvaluationLauncher, EvaluationOrder, RunningEvaluation, cause_of
 from tasks.watching.published import find_published, is_being_made, num_finished
 
 _POLL_S: Final = 0.2
@@ -42,7 +42,7 @@ _STOP_S: Final = 30.0
 _LONGEST_WAIT_S: Final = 3600.0
 _MAX_DOUBLINGS: Final = 32
 
-Settlement = Literal["done", "failed", "away", "settled", "elsewhere", "later", "vanished", "stopped"]
+Settlement = Literal["done", "failed", "away", "impossible", "settled", "elsewhere", "later", "vanished", "stopped"]
 """failed: this attempt. away: this attempt too, as what it needs is not there. settled: before, by somebody. elsewhere:
 another process is at it. later: its next attempt is not due yet."""
 
@@ -205,8 +205,8 @@ def _attempt(
         evaluation.folder.write_record(record.model_copy(update={"state": "waiting", "error": str(exc)}))
         raise
     except MilepostError as exc:
-        cause = "away" if isinstance(exc, SetupError) else "failed"
-        return _note_end(evaluation, record, EvaluationEnd(error=str(exc), cause=cause), watch.clock())
+        end = EvaluationEnd(error=str(exc), cause=cause_of(type(exc).__name__))
+        return _note_end(evaluation, record, end, watch.clock())
 
     def stop() -> None:
         running.stop()
@@ -252,7 +252,7 @@ def _publish_known(evaluation: Evaluation, record: EvaluationRecord, clock: Call
 
 def _note_end(
     evaluation: Evaluation, record: EvaluationRecord, end: EvaluationEnd, now: datetime
-) -> Literal["failed", "away"]:
+) -> Literal["failed", "away", "impossible"]:
     """Note an attempt that published nothing: as a failure, unless an outage ended it.
 
     Of an attempt whose machine or process is gone nobody knows the reason, which may be the evaluation itself: only one
@@ -263,7 +263,7 @@ def _note_end(
         found = num_finished(evaluation.fileroot, weight_digest=record.weight_digest, key=evaluation.folder.key)
         num_samples = max(num_samples, found)
     is_ahead = num_samples > record.num_samples
-    is_outage = end.cause == "away" or is_ahead
+    is_outage = end.cause in ("away", "impossible") or is_ahead
     changed = record.model_copy(
         update={
             "num_failures": record.num_failures + (not is_outage),
@@ -276,7 +276,7 @@ def _note_end(
     if end.cause == "unwanted":
         evaluation.folder.note_told(record)  # who put an end to it knows
     evaluation.folder.write_record(_decide(evaluation, changed, now, is_unwanted=end.cause == "unwanted"))
-    return "away" if end.cause == "away" else "failed"
+    return end.cause if end.cause in ("away", "impossible") else "failed"
 
 
 def _decide(evaluation: Evaluation, record: EvaluationRecord, now: datetime, *, is_unwanted: bool) -> EvaluationRecord:

@@ -136,6 +136,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         (HTTPStatus.NOT_FOUND, SetupError, "PREFECT_API_URL"),
         (HTTPStatus.SERVICE_UNAVAILABLE, TransientError, "503 Service Unavailable"),
         (HTTPStatus.CONFLICT, TransientError, "409 Conflict"),
+        (HTTPStatus.UNPROCESSABLE_ENTITY, MilepostError, "422 Unprocessable Entity"),
     ],
 )
 def test_an_error_of_a_flow_tells_what_the_server_did(

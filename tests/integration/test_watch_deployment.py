@@ -20,7 +20,7 @@ from prefect.states import Crashed, Failed, exception_to_failed_state
 
 from flows.deployment_launcher import read_cause
 from infra.run_directory import list_runs
-from schemas.errors import ConfigError, EngineError, SetupError, TransientError
+from schemas.errors import EngineError, LaunchError, SetupError, TransientError
 from tests.integration.evaluation_commands import END_S, Command, num_finished
 from tests.integration.prefect_server import PrefectServer, Served, free_port, prefect_server, wait_for
 from tests.integration.test_watch import runs
@@ -110,11 +110,13 @@ def test_what_the_server_says_of_an_end_tells_an_outage_from_a_failure() -> None
         return read_cause(Failed(message=said))
 
     assert cause(SetupError("the cluster does not answer: no")) == cause(TransientError("busy: no")) == "away"
-    assert cause(ConfigError("scheduler.slurm.partition is 'gpuu'")) == "away"
-    request = httpx.Request("GET", "http://127.0.0.1:4200/api/flow_runs")
-    refusal = httpx.HTTPStatusError("503 Service Unavailable", request=request, response=httpx.Response(503))
-    for error in (PrefectHTTPStatusError.from_httpx_error(refusal), httpx.ConnectError("no"), httpx.ReadTimeout("")):
-        assert cause(error) == "away"
+    assert cause(LaunchError("scheduler.slurm.partition is 'gpuu'")) == "impossible"
+    for status, expected in ((503, "away"), (401, "away"), (429, "away"), (422, "failed"), (413, "failed")):
+        response = httpx.Response(status, request=httpx.Request("GET", "http://127.0.0.1:4200/api/flow_runs"))
+        with pytest.raises(httpx.HTTPStatusError) as caught:
+            response.raise_for_status()
+        assert cause(PrefectHTTPStatusError.from_httpx_error(caught.value)) == expected, status
+    assert cause(httpx.ConnectError("no")) == cause(httpx.ReadTimeout("")) == "away"
     assert cause(MissingResult("no")) == "failed"
     assert cause(EngineError("SetupError: no")) == cause(ValueError("no")) == "failed"
     assert read_cause(Crashed(message="Flow run process exited with non-zero status code -9.")) == "lost"

@@ -4,7 +4,7 @@ import pytest
 
 from infra.slurm.client import NodeRecord
 from infra.slurm.cluster import plan_slurm_placement
-from schemas.errors import ConfigError, SetupError, TransientError
+from schemas.errors import LaunchError, SetupError, TransientError
 from schemas.sections import ClusterConfig
 from schemas.slurm import SlurmConfig
 from tests.unit.infra.slurm.scripted_slurm import ScriptedSlurm
@@ -74,14 +74,14 @@ def test_a_cpu_engine_on_a_partition_without_gpus_asks_for_none() -> None:
 @pytest.mark.parametrize(
     ("config", "gpus", "error", "words"),
     [
-        (SlurmConfig(partition="gpuu"), 1, ConfigError, r"gpuu.*it has: away, closed, cpu, gpu, short"),
-        (SlurmConfig(), 9, SetupError, r"needs 9 GPUs.*at most 8.*lower t and p"),
-        (SlurmConfig(partition="cpu"), 1, SetupError, r"at most 0"),
-        (SlurmConfig(partition="short", time="11"), 1, ConfigError, r"time is 11.*at most 0:10:00"),
-        (SlurmConfig(partition="short", time="UNLIMITED"), 1, ConfigError, r"at most 0:10:00"),
+        (SlurmConfig(partition="gpuu"), 1, LaunchError, r"gpuu.*it has: away, closed, cpu, gpu, short"),
+        (SlurmConfig(), 9, LaunchError, r"needs 9 GPUs.*at most 8.*lower t and p"),
+        (SlurmConfig(partition="cpu"), 1, LaunchError, r"at most 0"),
+        (SlurmConfig(partition="short", time="11"), 1, LaunchError, r"time is 11.*at most 0:10:00"),
+        (SlurmConfig(partition="short", time="UNLIMITED"), 1, LaunchError, r"at most 0:10:00"),
         (SlurmConfig(partition="away"), 1, SetupError, r"drained\*.*sinfo -R"),
         (SlurmConfig(partition="closed"), 1, SetupError, r"closed takes no jobs"),
-        (SlurmConfig(cpus_per_replica=65), 1, SetupError, r"65.*at most 64 cores"),
+        (SlurmConfig(cpus_per_replica=65), 1, LaunchError, r"65.*at most 64 cores"),
     ],
 )
 def test_what_the_cluster_cannot_give_is_refused(
@@ -109,7 +109,7 @@ def test_what_the_cluster_cannot_give_is_refused(
 def test_replicas_that_the_granted_machines_cannot_hold_are_refused(
     cluster: ClusterConfig, replicas: int, gpus: int, words: str
 ) -> None:
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(LaunchError, match=words):
         plan_slurm_placement(
             CLUSTER, SlurmConfig(), cluster, num_replicas=replicas, gpus_per_replica=gpus, needs_gpus=True
         )
@@ -143,7 +143,7 @@ def test_a_limit_within_the_partitions_is_taken() -> None:
 
 def test_a_cluster_without_a_default_partition_asks_for_one() -> None:
     cluster = ListedCluster(node("n1", is_default=False))
-    with pytest.raises(ConfigError, match=r"no default one: set one of gpu"):
+    with pytest.raises(LaunchError, match=r"no default one: set one of gpu"):
         plan_slurm_placement(cluster, SlurmConfig(), num_replicas=1, gpus_per_replica=1, needs_gpus=True)
 
 

@@ -85,6 +85,15 @@ def test_a_silenced_alert_does_not_prolong_the_silence(tmp_path: Path) -> None:
     assert [record and record.silenced for record in records] == [False, True, False, True]
 
 
+def test_a_cause_that_outlasts_the_silence_is_told_then(tmp_path: Path) -> None:
+    silence = timedelta(hours=6)
+    assert tell(tmp_path, failed(), silence=silence)
+    records = [
+        tell(tmp_path, failed("r2"), silence=silence, now=NOW + timedelta(hours=hours)) for hours in (1, 5, 8, 20)
+    ]
+    assert [record and record.silenced for record in records] == [True, None, False, None]
+
+
 def test_what_nobody_heard_is_told_at_the_next_occasion_and_keeps_nothing_silent(tmp_path: Path) -> None:
     silence = timedelta(hours=6)
     assert tell(tmp_path, failed(), silence=silence, told=False)

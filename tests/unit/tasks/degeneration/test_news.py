@@ -1,5 +1,6 @@
 """One alert per cause: a training that degenerates at some step is told of once, whatever the order of evaluation."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -121,6 +122,27 @@ def test_a_model_that_loops_from_some_step_on_is_told_of_once(training: Training
     assert (event.signs, event.checkpoint, event.since) == ((CUT,), "step-200", f"step 200, run {event.run_id}")
     assert event.message == "1.000 of the completions are cut at the longest length (threshold 0.500)"
     assert [training.evaluate(step, CUT) for step in (300, 400, 500)] == [[], [], []]
+
+
+def test_a_run_of_an_earlier_version_says_since_when_at_least(training: Training, tmp_path: Path) -> None:
+    assert training.evaluate(100, CUT)
+    (path,) = tmp_path.glob("runs/*/degeneration.json")
+    report = json.loads(path.read_text())
+    for sign in report["signs"]:
+        del sign["onset"]
+    path.write_text(json.dumps(report))
+    (event,) = training.evaluate(200, CUT)
+    assert event.since.startswith("step 100, ")
+    assert training.evaluate(300, CUT) == []
+
+
+def test_a_run_that_is_graded_again_breaks_no_row(training: Training, tmp_path: Path) -> None:
+    (event,) = training.evaluate(100, CUT)
+    columns = {"trial_name": "t", "checkpoint": "step-100", "weight_digest": "w100", "global_step": 100}
+    versions = {"dataset": "sums", "dataset_version": "v", "finished_at": NOW + timedelta(days=1)}
+    tables = run_tables("again", "e", **columns, **versions, regrade_of=event.run_id)
+    open_store(tmp_path).publish("again", "e", tables)
+    assert training.evaluate(200, CUT) == []
 
 
 def test_what_comes_back_is_told_anew(training: Training) -> None:

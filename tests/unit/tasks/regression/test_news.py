@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from infra.run_directory import RunDirectory, runs_root
+from infra.run_directory import run_at
 from schemas.config import EvaluationConfig
 from schemas.regression import RegressionCheck, RegressionReport
 from tasks.regression.stage import find_news
@@ -72,7 +72,7 @@ def test_no_drop_is_none(config: EvaluationConfig) -> None:
 def test_a_drop_from_the_best_is_news_until_it_was_told_with_the_previous_checkpoint(
     config: EvaluationConfig, before: RegressionReport | None, told: str | None
 ) -> None:
-    previous = RunDirectory(path=runs_root(config.cluster.folder) / "run-of-previous")
+    previous = run_at(config.cluster.folder, "run-of-previous")
     previous.path.mkdir(parents=True)
     if before is not None:
         previous.regression_path.write_text(before.model_dump_json())

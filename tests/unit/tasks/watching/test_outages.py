@@ -122,7 +122,7 @@ def test_a_process_that_says_what_is_away_has_not_failed(root: Path, tmp_path: P
     lacking = end_of(1, "engine.python=/no/such/python")
     assert (lacking.cause, "/no/such/python" in lacking.error) == ("away", True)
     unlaunchable = end_of(3, "scheduler.type=ray")
-    assert (unlaunchable.cause, "scheduler.type" in unlaunchable.error) == ("away", True)
+    assert (unlaunchable.cause, "scheduler.type" in unlaunchable.error) == ("impossible", True)
     wrong = end_of(2, "actor.path=/no/such/checkpoint")
     assert (wrong.cause, "/no/such/checkpoint" in wrong.error) == ("failed", True)
 

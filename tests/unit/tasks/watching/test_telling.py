@@ -60,6 +60,16 @@ def test_what_is_given_up_is_told_until_it_is_heard(root: Path, tmp_path: Path) 
     assert len(launcher.orders) == 1
 
 
+def test_what_cannot_be_launched_is_told_and_tried_again(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.every=3", "watch.max_attempts=1")
+    launcher, listener = InstantLauncher(fails=lambda _order: True, cause="impossible"), Listener()
+    for number in (1, 2):
+        outcome = make_reconciler(root, make_evaluation(config), launcher, listener).run(once=True)
+        assert (outcome.num_failed, outcome.num_open) == (1, 1)
+        assert listener.given_up == ["checkpoint-30: made to fail"] * number
+    assert make_reconciler(root, make_evaluation(config), InstantLauncher(), listener).run(once=True).num_done == 1
+
+
 def test_who_cancels_an_evaluation_is_not_told_that_it_is_given_up(root: Path, tmp_path: Path) -> None:
     config = make_config(tmp_path, "watch.every=3")
     launcher, listener = InstantLauncher(fails=lambda _order: True, cause="unwanted"), Listener()
