@@ -42,10 +42,11 @@ def test_a_server_that_cannot_start_says_why(prefect_home: Path, monkeypatch: py
 
 
 def test_a_server_that_ends_after_it_has_answered_is_no_wrong_input(prefect_home: Path) -> None:
+    before = set(psutil.Process().children())
     with LocalServer(prefect_home) as server:
         server.wait_ready()
         server.check()
-        (process,) = psutil.Process().children()
+        (process,) = set(psutil.Process().children()) - before
         process.kill()
         wait_for(lambda: process.status() == psutil.STATUS_ZOMBIE, "end of the server")
         with pytest.raises(MilepostError, match="ended with exit code") as caught:
