@@ -64,8 +64,15 @@ def summarise(check: DriftCheck, *, now: datetime) -> str:
     return "\n".join(_lines(check, now))
 
 
+def name_verdict(check: DriftCheck) -> str:
+    """Return whether there is drift, in two words or three; nothing is said of what was not compared."""
+    if check.drifted:
+        return "drift"
+    return "nothing compared yet" if check.report is None else "no drift"
+
+
 def _lines(check: DriftCheck, now: datetime) -> Iterator[str]:
-    verdict = "**drift**" if check.drifted else "no drift"
+    verdict = f"**{name_verdict(check)}**" if check.drifted else name_verdict(check)
     contract = ", **the data contract is broken**" if check.violated else ""
     yield f"## Dataset {escape_markdown(check.dataset)}: {verdict}{contract}"
     yield ""

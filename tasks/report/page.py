@@ -18,7 +18,7 @@ from schemas.drift import DriftCheck, OutputDrift
 from schemas.regression import RegressionReport
 from schemas.summary import RunSummary
 from tasks.drift.plots import plot_feature
-from tasks.drift.report import describe_status, tabulate_features
+from tasks.drift.report import describe_status, name_verdict, tabulate_features
 from tasks.report.metrics_table import headline_metrics, tabulate_metrics
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def render_page(summary: RunSummary, guards: Guards, *, provenance: Sequence[tup
         summary=summary,
         metrics=tabulate_metrics(headline_metrics(summary.metrics)),
         drift=guards.drift,
+        drift_verdict=name_verdict(guards.drift) if guards.drift else "",
         drift_status=describe_status(guards.drift) if guards.drift else "",
         features=tabulate_features(features),
         plots=[plot_feature(feature) for feature in features if feature.drifted and feature.bars],

@@ -12,6 +12,7 @@ from schemas.errors import DatasetError, StoreError
 from schemas.store import PublishedRun
 from schemas.summary import WHOLE_SET, MetricValue, RunSummary
 from tasks.degeneration.report import describe as describe_degeneration
+from tasks.drift.report import name_verdict
 from tasks.metrics.published import compare_runs
 from tasks.regression.report import describe as describe_regression
 from tasks.report.metrics_table import format_estimate, headline_metrics
@@ -103,7 +104,8 @@ def _tabulate(metrics: list[MetricValue], earlier: EarlierRun | None) -> TextTab
 
 def _findings(summary: RunSummary, guards: Guards) -> Iterator[str]:
     if guards.drift is not None:
-        yield f"- drift of the validation set: {'**found**' if guards.drift.alarmed else 'none'}"
+        found = "**found**" if guards.drift.alarmed else name_verdict(guards.drift)
+        yield f"- drift of the validation set: {found}"
     if guards.consistency is not None:
         emphasis = "**" if guards.consistency.verdict == "disagree" else ""
         yield f"- {emphasis}{escape_markdown(guards.consistency.message)}{emphasis}"

@@ -35,7 +35,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 def test_the_first_look_freezes_and_a_changed_dataset_ends_with_exit_code_3(config: Path) -> None:
     code, shown, _ = run("drift", str(config))
-    assert (code, "no drift" in shown, "frozen" in shown) == (0, True, True)
+    assert (code, "nothing compared yet" in shown, "frozen" in shown) == (0, True, True)
     write_sums(config.parent / "data.jsonl", 0, story="Tom, who keeps bees and tells long stories, asks his aunt: ")
     code, shown, _ = run("drift", str(config), "--json")
     assert code == 3
