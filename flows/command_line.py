@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result", bound="Model")
 
-
-def _to_path(text: str | Path) -> Path:
-    """`--fileroot=~/out` reaches a command as it stands: no shell resolves it there."""
-    return expand_user(text)
-
-
 ConfigPath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="YAML file: Milepost's keys or an AReaL training config")
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides, such as actor.path=ckpt/")]
-Fileroot = Annotated[Path, typer.Option(parser=_to_path, metavar="PATH", help="cluster.fileroot of the configuration")]
+# `--fileroot=~/out` reaches a command as it stands: no shell resolves it there
+Fileroot = Annotated[
+    Path, typer.Option(parser=expand_user, metavar="PATH", help="cluster.fileroot of the configuration")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
 DEFAULT_FILEROOT: Final = Path("milepost-out")
 

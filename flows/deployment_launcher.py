@@ -18,6 +18,7 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Cancelled, Crashed
 
+from flows.prefect_answers import is_refusal
 from flows.run_name import name_run
 from infra.run_ownership import OWNER_SILENCE_S
 from schemas.errors import TransientError
@@ -35,8 +36,8 @@ from tasks.watching.pulse import Pulse
 DEPLOYMENT: Final = "evaluate/evaluate"
 _RAISED: Final = "Flow run encountered an exception: "
 """How the server begins to say which error ended a run."""
-_REFUSED: Final = re.compile(r"'4(?!01|03|04|08|09|23|25|29)\d\d ")
-"""In the words of an HTTP error, a status by which a request is refused that would be again."""
+_STATUS: Final = re.compile(r"'(\d{3}) ")
+"""The status in the words of an HTTP error."""
 WORKING_DIR: Final = "working_dir"
 """Variable of a pool of processes: the folder that a run's relative paths start from."""
 _NO_ANSWER: Final = (ValueError, *PREFECT_FAILURES)
@@ -82,7 +83,8 @@ def read_cause(state: "State[object]") -> EndCause:
 def _is_of_server(error: str, words: str) -> bool:
     """Whether an error of Prefect's client says that its server is away, or lets nobody in for now."""
     if error == PrefectHTTPStatusError.__name__:
-        return _REFUSED.search(words) is None
+        status = _STATUS.search(words)
+        return status is None or not is_refusal(int(status[1]))
     kind: object = getattr(httpx, error, None)
     return isinstance(kind, type) and issubclass(kind, httpx.TransportError)
 

@@ -23,13 +23,16 @@ _LOGIN: Final = "set PREFECT_API_KEY or PREFECT_API_AUTH_STRING to what it asks 
 _ADDRESS: Final = "see that PREFECT_API_URL is the address of an API, such as http://127.0.0.1:4200/api"
 _DELETED: Final = "somebody has deleted it, or the database is another one"
 _PASSING: Final = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.CONFLICT,
     HTTPStatus.LOCKED,
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
 )
-"""Refusals that another time may not meet."""
+"""Refusals that another login, address or time may not meet."""
 _VERSION: Final = "use a server of the version of this Prefect"
 
 
@@ -130,6 +133,11 @@ def translate(error: Exception) -> MilepostError | None:
     return failure
 
 
+def is_refusal(status: int) -> bool:
+    """Whether an HTTP status refuses what was asked, as it would again."""
+    return httpx.codes.is_client_error(status) and status not in _PASSING
+
+
 def _read(error: BaseException | None) -> _Answer | None:
     if isinstance(error, ObjectNotFound):
         return _Answer("does not know this run any more", _DELETED, is_refusal=True)
@@ -156,6 +164,6 @@ def _read_status(error: httpx.HTTPStatusError) -> _Answer:
         return _Answer(said, _LOGIN)
     if status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED) or error.response.is_redirect:
         return _Answer(said, _ADDRESS)
-    if error.response.is_client_error and status not in _PASSING:
+    if is_refusal(status):
         return _Answer(said, _VERSION, is_refusal=True)
     return _Answer(said)

@@ -73,7 +73,7 @@ def dataset_folder(fileroot: Path, dataset: str) -> Path:
     safe = _UNSAFE.sub("_", dataset).lstrip(".")[:_MAX_NAME]
     if safe != dataset:
         safe += "-" + hashlib.blake2b(dataset.encode(), digest_size=4).hexdigest()
-    return fileroot.absolute() / "validation_sets" / safe
+    return fileroot / "validation_sets" / safe
 
 
 @dataclass(frozen=True, slots=True)
