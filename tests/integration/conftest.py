@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from infra.devcluster.cluster import DevCluster
-from tests.integration.alert_sink import Sink
-from tests.integration.prefect_server import CONFIG, Served, prefect_server, serve
-from tests.integration.slurm_cluster import ask, require_slurm, talk_to, wait_until
+from tests.support.alert_sink import Sink
+from tests.support.prefect_server import CONFIG, Served, prefect_server, serve
+from tests.support.slurm_cluster import ask, require_slurm, talk_to, wait_until
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from infra.checkpoints import inspect_checkpoint
 from infra.store import open_store
 from schemas.inference import AdapterSpec, EngineName, EngineSpec, SamplingSpec
-from tests.integration.engine_driver import Answers, Prompt, Round, Scenario
-from tests.integration.engine_environment import (
+from tests.support.engine_driver import Answers, Prompt, Round, Scenario
+from tests.support.engine_environment import (
     CHECKPOINT,
     ENGINE_PYTHON,
     IM_END,
@@ -18,7 +18,7 @@ from tests.integration.engine_environment import (
     engine_process_environment,
     require_engine,
 )
-from tests.integration.evaluation_commands import CONFIG, Command, samples_of
+from tests.support.evaluation_commands import CONFIG, Command, samples_of
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(1200)]
 
@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `adapter` and `merged`."""
     require_engine()
     folder = tmp_path_factory.mktemp("lora")
-    command = [ENGINE_PYTHON, "-m", "tests.integration.adapter_maker", CHECKPOINT, folder]
+    command = [ENGINE_PYTHON, "-m", "tests.support.adapter_maker", CHECKPOINT, folder]
     done = subprocess.run(command, env=engine_process_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -55,7 +55,7 @@ def answers(folder: Path, engine: EngineName, model: Path, adapter: Path | None 
     prompts = tuple(Prompt(request_id=text, token_ids=chat_token_ids(text)) for text in QUESTIONS)
     scenario = Scenario(engine=spec, num_threads=1, rounds=(Round(name="greedy", sampling=sampling, prompts=prompts),))
     (folder / "scenario.json").write_text(scenario.model_dump_json())
-    command = [ENGINE_PYTHON, "-m", "tests.integration.engine_driver", "scenario.json", "answers.json"]
+    command = [ENGINE_PYTHON, "-m", "tests.support.engine_driver", "scenario.json", "answers.json"]
     done = subprocess.run(
         command, cwd=folder, env=engine_process_environment(), capture_output=True, text=True, check=False
     )

@@ -21,8 +21,8 @@ from schemas.events import (
     GenerationDegenerate,
     RegressionDetected,
 )
-from tests.integration.alert_sink import Sink
-from tests.integration.prefect_server import CONFIG, Served, wait_for
+from tests.support.alert_sink import Sink
+from tests.support.prefect_server import CONFIG, Served, wait_for
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(1800)]
 

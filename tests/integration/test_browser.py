@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
-from tests.integration.prefect_server import Served, wait_for
+from tests.support.prefect_server import Served, wait_for
 
 pytestmark = [
     pytest.mark.needs_browser,

@@ -14,8 +14,8 @@ from schemas.inference import EngineName, WorkerSpec
 from schemas.tables import CONSISTENCY, SHARDS
 from tasks.consistency.stage import settle_disagreement
 from tasks.inference.stage import merge_run
-from tests.integration.engine_environment import CHECKPOINT, ENGINE_PYTHON, engine_process_environment, require_engine
-from tests.integration.replica_runs import Fault, OtherProgramLauncher, ReplicaRun, prompts_of
+from tests.support.engine_environment import CHECKPOINT, ENGINE_PYTHON, engine_process_environment, require_engine
+from tests.support.replica_runs import Fault, OtherProgramLauncher, ReplicaRun, prompts_of
 
 BAD = 2
 NUM_ITEMS = 24
@@ -141,7 +141,7 @@ def test_a_faulty_replica_is_found_and_named(
 @pytest.mark.timeout(1500)
 def test_a_replica_that_mixes_its_answers_up_is_found(healthy: ReplicaRun, models: Models, tmp_path: Path) -> None:
     run = start(tmp_path, models)
-    run.session.launcher = OtherProgramLauncher(run.session.launcher, "tests.integration.swapping_worker")
+    run.session.launcher = OtherProgramLauncher(run.session.launcher, "tests.support.swapping_worker")
     run.generate(faulty=BAD, ready=healthy.session.run.attempts_path / "0001")
     report = run.check()
     assert {check.check for check in report.violations} == {"canaries"}

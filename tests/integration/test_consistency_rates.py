@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks.consistency.checker import check_consistency
-from tests.unit.tasks.consistency.replica_samples import Shards, blamed, draw_samples, outcomes
+from tests.support.replica_samples import Shards, blamed, draw_samples, outcomes
 
 
 @pytest.fixture

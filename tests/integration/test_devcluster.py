@@ -13,7 +13,7 @@ import pytest
 from infra.devcluster.preparation import check_machine
 from schemas.devcluster import DevClusterSpec
 from schemas.errors import SetupError
-from tests.integration.slurm_cluster import wait_until
+from tests.support.slurm_cluster import wait_until
 
 pytestmark = pytest.mark.needs_slurm
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tasks.drift.detector import detect_drift
-from tests.unit.tasks.drift.populations import draw_problems
+from tests.support.populations import draw_problems
 
 NUM_REPETITIONS = 500
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from schemas.inference import EngineName, EngineSpec, SamplingSpec
-from tests.integration.engine_driver import Answer, Answers, Prompt, Round, Scenario
-from tests.integration.engine_environment import (
+from tests.support.engine_driver import Answer, Answers, Prompt, Round, Scenario
+from tests.support.engine_environment import (
     CHECKPOINT,
     ENGINE_PYTHON,
     IM_END,
@@ -91,7 +91,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[EngineName], Ans
         if engine not in known:
             folder: Path = tmp_path_factory.mktemp(engine)
             (folder / "scenario.json").write_text(scenario(engine).model_dump_json())
-            command = [ENGINE_PYTHON, "-m", "tests.integration.engine_driver", "scenario.json", "answers.json"]
+            command = [ENGINE_PYTHON, "-m", "tests.support.engine_driver", "scenario.json", "answers.json"]
             done = subprocess.run(
                 command, cwd=folder, env=engine_process_environment(), capture_output=True, text=True, check=False
             )

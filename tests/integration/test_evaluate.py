@@ -25,8 +25,8 @@ import flows.evaluate
 from flows.interruption import Interrupted
 from schemas.states import RunStatus
 from tasks.inference.worker_files import WAIT
-from tests.integration.engine_environment import CHECKPOINT, require_engine
-from tests.integration.evaluation_commands import (
+from tests.support.engine_environment import CHECKPOINT, require_engine
+from tests.support.evaluation_commands import (
     CONFIG,
     END_S,
     Command,
@@ -37,7 +37,7 @@ from tests.integration.evaluation_commands import (
     records_of,
     samples_of,
 )
-from tests.integration.prefect_server import ask_api
+from tests.support.prefect_server import ask_api
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(1500)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.devcluster.cluster import DevCluster
-from tests.integration.engine_environment import ROOT, require_engine
+from tests.support.engine_environment import ROOT, require_engine
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(1200)]
 

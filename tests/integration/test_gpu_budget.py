@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.evaluation_commands import Command, num_finished
-from tests.integration.prefect_server import CONFIG, Served, free_port, prefect_server, wait_for
+from tests.support.evaluation_commands import Command, num_finished
+from tests.support.prefect_server import CONFIG, Served, free_port, prefect_server, wait_for
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(1800)]
 

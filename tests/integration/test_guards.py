@@ -15,9 +15,9 @@ import pytest
 from infra.run_directory import list_runs
 from schemas.states import RunStatus
 from schemas.summary import RunSummary
-from tests.integration.engine_environment import CHECKPOINT, require_engine
-from tests.integration.evaluation_commands import Command
-from tests.integration.prefect_server import ask_api
+from tests.support.engine_environment import CHECKPOINT, require_engine
+from tests.support.evaluation_commands import Command
+from tests.support.prefect_server import ask_api
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(900)]
 

@@ -12,8 +12,8 @@ import pytest
 
 from flows.leftover_runs import end_leftover_runs
 from infra.run_directory import list_runs
-from tests.integration.evaluation_commands import ended, num_finished
-from tests.integration.prefect_server import CONFIG, ask_api, free_port, serve, wait_for
+from tests.support.evaluation_commands import ended, num_finished
+from tests.support.prefect_server import CONFIG, ask_api, free_port, serve, wait_for
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.timeout(1800)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from flows.local_server import LocalServer
 from schemas.errors import MilepostError, SetupError
-from tests.integration.prefect_server import wait_for
+from tests.support.prefect_server import wait_for
 
 pytestmark = pytest.mark.needs_prefect
 

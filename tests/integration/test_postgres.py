@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.prefect_server import CONFIG, free_port, serve
+from tests.support.prefect_server import CONFIG, free_port, serve
 
 _DEBIAN = Path("/usr/lib/postgresql")
 """Where Debian has the programs, by version."""

@@ -26,9 +26,9 @@ from infra.devcluster.cluster import DevCluster
 from schemas.errors import ConfigError
 from schemas.events import EvaluationFailed
 from tasks.alerts.ledger import read_ledger
-from tests.integration.evaluation_commands import ended
-from tests.integration.prefect_server import CONFIG, Served, free_port, serve, wait_for
-from tests.integration.slurm_cluster import ask
+from tests.support.evaluation_commands import ended
+from tests.support.prefect_server import CONFIG, Served, free_port, serve, wait_for
+from tests.support.slurm_cluster import ask
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(1800)]
 

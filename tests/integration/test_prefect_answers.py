@@ -20,8 +20,8 @@ from flows.prefect_answers import check_answer, require_answer, translate
 from flows.watch import watch
 from schemas.config import load_config
 from schemas.errors import DatasetError, MilepostError, SetupError, TransientError
-from tests.integration.prefect_server import MILEPOST, ROOT, free_port
-from tests.unit.flows.test_bad_input import Bench
+from tests.support.evaluation_bench import Bench
+from tests.support.prefect_server import MILEPOST, ROOT, free_port
 
 pytestmark = pytest.mark.needs_prefect
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 from infra.engines.stand_in import is_poisoned
-from tests.integration.engine_environment import CHECKPOINT, ENGINE_PYTHON, require_engine
-from tests.integration.evaluation_commands import CONFIG, Command, num_finished, only_run, samples_of
-from tests.integration.prefect_server import prefect_server
+from tests.support.engine_environment import CHECKPOINT, ENGINE_PYTHON, require_engine
+from tests.support.evaluation_commands import CONFIG, Command, num_finished, only_run, samples_of
+from tests.support.prefect_server import prefect_server
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(900)]
 

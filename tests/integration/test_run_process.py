@@ -5,7 +5,7 @@ from datetime import datetime
 import psutil
 import pytest
 
-from tests.integration.prefect_server import CONFIG, FINAL, Served, wait_for
+from tests.support.prefect_server import CONFIG, FINAL, Served, wait_for
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(1800)]
 

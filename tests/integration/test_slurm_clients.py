@@ -18,7 +18,7 @@ from infra.slurm.pyslurm_client import PyslurmClient
 from infra.slurm.selection import select_client
 from schemas.errors import SetupError, TransientError
 from schemas.slurm import SlurmJobState
-from tests.integration.slurm_cluster import ask, slurmctld_of, wait_until
+from tests.support.slurm_cluster import ask, slurmctld_of, wait_until
 
 S = SlurmJobState
 NAME = "milepost-contract"

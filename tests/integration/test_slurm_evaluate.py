@@ -13,8 +13,8 @@ import pytest
 
 from infra.devcluster.cluster import DevCluster
 from schemas.summary import RunSummary
-from tests.integration.engine_environment import CHECKPOINT, require_engine
-from tests.integration.evaluation_commands import (
+from tests.support.engine_environment import CHECKPOINT, require_engine
+from tests.support.evaluation_commands import (
     CONFIG,
     END_S,
     Command,
@@ -24,7 +24,7 @@ from tests.integration.evaluation_commands import (
     records_of,
     samples_of,
 )
-from tests.integration.slurm_cluster import ask, wait_until
+from tests.support.slurm_cluster import ask, wait_until
 
 pytestmark = [
     pytest.mark.needs_slurm,

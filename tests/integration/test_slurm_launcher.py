@@ -20,8 +20,8 @@ from infra.slurm.cli import CliClient
 from infra.slurm.selection import select_client
 from schemas.errors import SetupError, TransientError
 from schemas.slurm import SlurmConfig
-from tests.integration.slurm_cluster import ask, slurmctld_of, wait_until
-from tests.unit.infra.launchers.contract import LauncherContract, Submit, wait_for, wait_until_gone
+from tests.support.launcher_contract import LauncherContract, Submit, wait_for, wait_until_gone
+from tests.support.slurm_cluster import ask, slurmctld_of, wait_until
 
 pytestmark = pytest.mark.needs_slurm
 

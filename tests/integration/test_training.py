@@ -10,7 +10,7 @@ from infra.announcements import read_announcements
 from infra.checkpoints import inspect_checkpoint
 from infra.tokenizer import ChatTokenizer
 from schemas.dataset import ChatMessage
-from tests.integration.engine_environment import ENGINE_PYTHON, ROOT, engine_process_environment, require_engine
+from tests.support.engine_environment import ENGINE_PYTHON, ROOT, engine_process_environment, require_engine
 
 pytestmark = pytest.mark.needs_engine
 
@@ -33,19 +33,19 @@ def train(script: str, *arguments: str) -> None:
 
 
 def test_the_callback_has_transformers_save_and_announces_it(tmp_path: Path) -> None:
-    train("tests/integration/training_run.py", "trainer", str(tmp_path))
+    train("tests/support/training_run.py", "trainer", str(tmp_path))
     announced = read_announcements(tmp_path)
     assert [(one.path, one.global_step) for one in announced] == [
         (str(tmp_path / f"checkpoint-{step}"), step) for step in (2, 4, 6)
     ]
     reports = [inspect_checkpoint(one.path) for one in announced]
     assert [(report.status, report.global_step) for report in reports] == [("complete", step) for step in (2, 4, 6)]
-    train("tests/integration/training_run.py", "resumed", str(tmp_path))
+    train("tests/support/training_run.py", "resumed", str(tmp_path))
     assert [one.global_step for one in read_announcements(tmp_path)] == [2, 4, 6, 10, 12]
 
 
 def test_ranks_whose_clocks_differ_evaluate_at_the_same_steps_and_one_speaks(tmp_path: Path) -> None:
-    train("tests/integration/training_run.py", "ranks", str(tmp_path))
+    train("tests/support/training_run.py", "ranks", str(tmp_path))
     found = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
     assert found == [[2, 5, 8], [2, 5, 8]]  # by rank 1, whose clock is the faster: 4 s per step
     assert [one.global_step for one in read_announcements(tmp_path)] == [11, 14, 17]

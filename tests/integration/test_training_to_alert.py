@@ -15,10 +15,10 @@ import pytest
 from infra.announcements import read_announcements
 from infra.run_directory import list_runs
 from infra.store import open_store
-from tests.integration.alert_sink import Sink
-from tests.integration.engine_environment import ENGINE_PYTHON, ROOT, engine_process_environment
-from tests.integration.evaluation_commands import ended
-from tests.integration.prefect_server import MILEPOST, Served, free_port, serve, wait_for
+from tests.support.alert_sink import Sink
+from tests.support.engine_environment import ENGINE_PYTHON, ROOT, engine_process_environment
+from tests.support.evaluation_commands import ended
+from tests.support.prefect_server import MILEPOST, Served, free_port, serve, wait_for
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(3600)]
 

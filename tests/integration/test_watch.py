@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from infra.store import open_store
-from tests.integration.evaluation_commands import END_S, ROOT, Command
-from tests.integration.prefect_server import ask_api, free_port, wait_for
-from tests.unit.flows.test_bad_input import remove_template
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
+from tests.support.checkpoint_folders import make_checkpoint
+from tests.support.evaluation_bench import remove_template
+from tests.support.evaluation_commands import END_S, ROOT, Command
+from tests.support.prefect_server import ask_api, free_port, wait_for
+from tests.support.published_runs import runs
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.timeout(1200)]
 
@@ -62,11 +62,6 @@ def watch(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[Wat
             command.process.wait()
 
 
-def runs(folder: Path) -> list[dict[str, Any]]:
-    columns = ["run_id", "checkpoint", "weight_digest", "global_step"]
-    return open_store(folder / "out").table("runs").to_table(columns=columns).to_pylist()
-
-
 def wait_for_runs(folder: Path, number: int, timeout_s: float = 600.0) -> None:
     deadline = time.monotonic() + timeout_s
     while len(runs(folder)) < number:
@@ -76,7 +71,7 @@ def wait_for_runs(folder: Path, number: int, timeout_s: float = 600.0) -> None:
 
 def test_each_model_is_evaluated_once_whatever_is_killed_and_whoever_else_watches(watch: Watch, tmp_path: Path) -> None:
     trainer = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests/integration/trainer_process.py"), str(tmp_path / "ck"), "5", "2", "0.05"]
+        [sys.executable, str(ROOT / "tests/support/trainer_process.py"), str(tmp_path / "ck"), "5", "2", "0.05"]
     )
     first = watch("watch.max_concurrent=2")
     wait_for_runs(tmp_path, 1)

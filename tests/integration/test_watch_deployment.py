@@ -21,10 +21,10 @@ from prefect.states import Crashed, Failed, exception_to_failed_state
 from flows.deployment_launcher import read_cause
 from infra.run_directory import list_runs
 from schemas.errors import EngineError, LaunchError, SetupError, TransientError
-from tests.integration.evaluation_commands import END_S, Command, num_finished
-from tests.integration.prefect_server import PrefectServer, Served, free_port, prefect_server, wait_for
-from tests.integration.test_watch import runs
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
+from tests.support.checkpoint_folders import make_checkpoint
+from tests.support.evaluation_commands import END_S, Command, num_finished
+from tests.support.prefect_server import PrefectServer, Served, free_port, prefect_server, wait_for
+from tests.support.published_runs import runs
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(2400)]
 

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.launchers.local import LocalLauncher
-from infra.launchers.placement import plan_placement
 from infra.log_files import log_tail
 from schemas.errors import EngineError, EngineOutOfMemoryError, WorkerError
 from schemas.identity import prompt_hash, sample_seed
@@ -20,14 +19,14 @@ from schemas.inference import EngineName, EngineSpec, SampleRecord, SamplingSpec
 from schemas.states import FinishReason, WorkerOutcome
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA
 from tasks.inference.journal import JournalFollower, finished_samples, read_journal
-from tasks.inference.supervision import ReplicaLaunch, run_replica
+from tasks.inference.supervision import run_replica
 from tasks.inference.worker_files import read_heartbeat, read_result
-from tests.integration.engine_environment import CHECKPOINT, ENGINE_PYTHON, IM_END, ROOT, chat_token_ids, require_engine
-from tests.processes import is_alive
+from tests.support.engine_environment import CHECKPOINT, ENGINE_PYTHON, IM_END, ROOT, chat_token_ids, require_engine
+from tests.support.processes import is_alive
+from tests.support.worker_launch import PATIENCE_S, launch
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(1500)]
 
-PATIENCE_S = 400.0
 """A loaded machine takes a minute to import vLLM."""
 
 
@@ -75,13 +74,6 @@ def prepare(
     )
 
 
-def launch(folder: Path) -> ReplicaLaunch:
-    (placement,) = plan_placement(1, 1, "cpu", cpu_ids=[0])
-    return ReplicaLaunch(
-        engine_python=ENGINE_PYTHON, placement=placement, log_path=folder / "log.txt", setup_timeout_s=PATIENCE_S
-    )
-
-
 @pytest.mark.parametrize("engine", ["vllm", "transformers"])
 def test_a_worker_makes_all_its_work_once_and_a_refused_request_is_a_record(tmp_path: Path, engine: EngineName) -> None:
     spec = prepare(tmp_path, engine)
@@ -125,7 +117,7 @@ from pathlib import Path
 from infra.launchers.local import LocalLauncher
 from tasks.inference.supervision import run_replica
 from tasks.inference.worker_files import read_spec
-from tests.integration.test_worker import launch
+from tests.support.worker_launch import launch
 folder = Path(sys.argv[1])
 run_replica(read_spec(folder / "given.json"), LocalLauncher(), launch(folder))
 """

@@ -12,7 +12,7 @@ from schemas.inference import SampleRecord
 from schemas.states import FinishReason
 from schemas.tables import RUNS, SAMPLES
 from tasks.inference.journal import JournalWriter
-from tests.unit.infra.test_store import filled
+from tests.support.store_tables import filled
 
 A, B = SampleKey("a", 0), SampleKey("b", 0)
 RUN = "r1"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from infra.store import open_store
 from schemas.tables import METRICS, RUNS, SAMPLES
-from tests.unit.infra.test_store import filled
+from tests.support.store_tables import filled
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from infra.store import open_store
 from schemas.tables import METRICS, RUNS, SAMPLES
-from tests.unit.infra.test_store import filled
+from tests.support.store_tables import filled
 
 NUM_ITEMS = 200
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flows.interruption import Interrupted, interruptible
-from tests.processes import is_alive
+from tests.support.processes import is_alive
 
 ROOT = Path(__file__).resolve().parents[3]
 STUCK = """

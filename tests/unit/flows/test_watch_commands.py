@@ -5,9 +5,9 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from flows.cli import app
-from tests.unit.infra.checkpoints.checkpoint_folders import make_adapter, make_base, make_checkpoint
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, make_config
-from tests.unit.tasks.watching.reconciling import reconcile
+from tests.support.checkpoint_folders import make_adapter, make_base, make_checkpoint
+from tests.support.instant_evaluations import InstantLauncher, make_config
+from tests.support.reconciling import reconcile
 
 
 def shown_status(folder: Path, *arguments: str) -> list[str]:

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +18,9 @@ import pytest
 from infra.staging import remove_abandoned, staging_folder
 from infra.store import Store, open_store
 from schemas.errors import DistributedEvaluationError, StoreError
-from schemas.tables import METRICS, RUNS, SAMPLES, TABLES
-from tests.unit.infra.staging_folders import wait_for_owner
-
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
-
-
-def filled(schema: pa.Schema, rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows of a table, each column that is not given filled with something of its type."""
-
-    def value(field: "pa.Field[Any]") -> Any:
-        if field.nullable:
-            return None
-        if pa.types.is_timestamp(field.type):
-            return NOW
-        if pa.types.is_nested(field.type):
-            return []
-        return "x" if pa.types.is_string(field.type) else 0
-
-    return pa.Table.from_pylist([{**{field.name: value(field) for field in schema}, **row} for row in rows], schema)
-
-
-def run_tables(run_id: str, experiment: str = "exp", num_samples: int = 6, **runs: Any) -> dict[str, Any]:
-    """The tables of one small run, its samples out of order."""
-    names = {"run_id": run_id, "experiment_name": experiment}
-    rows = [{**names, "item_id": f"i{index % 3}", "repeat": index // 3, "score": 1.0} for index in range(num_samples)]
-    metric = {**names, "subset": "all", "metric": "accuracy", "value": 0.5}
-    return {
-        "runs": filled(RUNS, [{**names, **runs}]),
-        "samples": filled(SAMPLES, rows[::-1]),
-        "metrics": filled(METRICS, [metric, {**metric, "subset": "a=b", "value": 0.1}]),
-    }
+from schemas.tables import RUNS, SAMPLES, TABLES
+from tests.support.staging_folders import wait_for_owner
+from tests.support.store_tables import NOW, filled, run_tables
 
 
 def many_samples(item_ids: list[str]) -> pa.Table:

@@ -14,7 +14,7 @@ from schemas.dataset import ChatMessage, EvalItem
 from schemas.errors import StoreError
 from schemas.refresh import VersionDraft, VersionOrigin
 from schemas.training_position import TrainingPosition
-from tests.unit.infra.staging_folders import wait_for_owner
+from tests.support.staging_folders import wait_for_owner
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 FORK = multiprocessing.get_context("fork")

@@ -17,7 +17,8 @@ from infra.checkpoints.folder_state import read_state
 from infra.checkpoints.pins import link_checkpoint, pin_checkpoint, release_pin, verify_pin
 from infra.checkpoints.weight_sample import sample_weights
 from schemas.errors import CheckpointError
-from tests.unit.infra.checkpoints.checkpoint_folders import (
+from tests.support.chat_folders import make_family
+from tests.support.checkpoint_folders import (
     LAYERS,
     make_adapter,
     make_base,
@@ -25,7 +26,6 @@ from tests.unit.infra.checkpoints.checkpoint_folders import (
     safetensors,
     updates,
 )
-from tests.unit.infra.tokenizer.chat_folders import make_family
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"

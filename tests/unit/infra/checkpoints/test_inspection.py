@@ -15,7 +15,7 @@ from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.global_step import find_position
 from infra.checkpoints.safetensors_header import read_header
 from schemas.errors import CheckpointError
-from tests.unit.infra.checkpoints.checkpoint_folders import CONFIG, make_checkpoint, safetensors
+from tests.support.checkpoint_folders import CONFIG, make_checkpoint, safetensors
 
 SHARD = "model-00002-of-00003.safetensors"
 INDEX = "model.safetensors.index.json"

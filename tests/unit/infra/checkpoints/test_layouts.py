@@ -11,7 +11,7 @@ import pytest
 
 from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.discovery import FoundCheckpoint, find_checkpoints
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
+from tests.support.checkpoint_folders import make_checkpoint
 
 Make = Callable[[Path], object]
 

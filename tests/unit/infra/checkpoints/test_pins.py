@@ -20,7 +20,7 @@ from infra.checkpoints.pins import (
     verify_pin,
 )
 from schemas.errors import CheckpointError, StoreError
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
+from tests.support.checkpoint_folders import make_checkpoint
 
 ROOT = Path(__file__).parents[4]
 PIN_AND_DIE = (

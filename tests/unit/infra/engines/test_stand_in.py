@@ -7,57 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, open_engine
+from infra.engines.base import GenerationRequest, RequestRefusedError, open_engine
 from infra.engines.stand_in import is_poisoned
 from schemas.errors import EngineError
 from schemas.identity import prompt_hash
-from schemas.inference import EngineSpec, SamplingSpec
-from schemas.stand_in import StandInSpec
+from schemas.inference import EngineSpec
 from schemas.states import FinishReason
-
-SAMPLING = SamplingSpec(temperature=1.0, top_p=1.0, top_k=-1, max_new_tokens=1000, eos_token_ids=(0,))
-GOLD = "4217"
-
-
-def prompt(number: int) -> list[int]:
-    return [1, 2, number]
-
-
-def engine_spec(folder: Path, *, num_items: int = 4, batch_size: int = 8, **settings: Any) -> EngineSpec:
-    path = folder / "prompts.parquet"
-    hashes = [prompt_hash(prompt(number)) for number in range(num_items)]
-    pq.write_table(pa.table({"prompt_hash": hashes, "gold": [GOLD] * num_items}), path)
-    return EngineSpec(
-        engine="stand_in",
-        model_path=folder,
-        dtype="auto",
-        max_model_len=2048,
-        batch_size=batch_size,
-        seed=1,
-        stand_in=StandInSpec(answers_path=path, **{"step_s": 0.0, **settings}),
-    )
-
-
-def complete(spec: EngineSpec, requests: list[GenerationRequest]) -> list[Generation]:
-    engine = open_engine(spec, SAMPLING, 1)
-    for request in requests:
-        engine.add(request)
-    done: list[Generation] = []
-    while engine.num_unfinished:
-        done += engine.step()
-    return sorted(done, key=lambda each: int(each.request_id))
-
-
-def requests(num_items: int, **changes: Any) -> list[GenerationRequest]:
-    fields: dict[str, Any] = {"seed": 5, **changes}
-    return [
-        GenerationRequest(request_id=str(number), prompt_token_ids=prompt(number), **fields)
-        for number in range(num_items)
-    ]
+from tests.support.stand_in_engine import GOLD, SAMPLING, complete, engine_spec, prompt, requests
 
 
 def test_answers_are_right_at_the_set_rate_and_lengths_have_the_set_mean(tmp_path: Path) -> None:
@@ -105,7 +63,7 @@ def in_a_process(spec: EngineSpec, *, more_memory_bytes: int = 1 << 40) -> subpr
     """Generates one sample per item in a process of its own, which says how many it made."""
     code = (
         f"import resource, sys; sys.path[:0] = {sys.path!r}\n"
-        "from tests.unit.infra.engines.test_stand_in import EngineSpec, complete, requests\n"
+        "from tests.support.stand_in_engine import EngineSpec, complete, requests\n"
         f"spec = EngineSpec.model_validate_json({spec.model_dump_json()!r})\n"
         "now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         f"resource.setrlimit(resource.RLIMIT_AS, (now + {more_memory_bytes},) * 2)\n"

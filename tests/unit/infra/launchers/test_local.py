@@ -13,7 +13,7 @@ import pytest
 from infra.launchers.base import JobState, Launcher, Placement
 from infra.launchers.environment import clean_environment
 from infra.launchers.local import LocalLauncher
-from tests.unit.infra.launchers.contract import LauncherContract, Submit
+from tests.support.launcher_contract import LauncherContract, Submit
 
 LAUNCHER = """
 import sys, time

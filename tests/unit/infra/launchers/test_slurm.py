@@ -12,7 +12,7 @@ from infra.launchers.base import LaunchSpec, Placement
 from infra.launchers.slurm import SlurmLauncher
 from schemas.errors import SetupError, TransientError
 from schemas.slurm import SlurmConfig, SlurmJobState
-from tests.unit.infra.slurm.scripted_slurm import AWAY, ScriptedSlurm
+from tests.support.scripted_slurm import AWAY, ScriptedSlurm
 
 S = SlurmJobState
 

@@ -15,7 +15,7 @@ from infra.launchers.base import JobState, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.local import LocalLauncher
 from infra.launchers.waiting import waiting_processes
-from tests.processes import is_alive
+from tests.support.processes import is_alive
 
 ROOT = Path(__file__).resolve().parents[4]
 TELL = "import os; print(os.getpid(), os.getcwd(), *arguments)"

@@ -7,7 +7,7 @@ from infra.slurm.cluster import plan_slurm_placement
 from schemas.errors import LaunchError, SetupError, TransientError
 from schemas.sections import ClusterConfig
 from schemas.slurm import SlurmConfig
-from tests.unit.infra.slurm.scripted_slurm import ScriptedSlurm
+from tests.support.scripted_slurm import ScriptedSlurm
 
 
 def node(name: str, partition: str = "gpu", **changes: object) -> NodeRecord:

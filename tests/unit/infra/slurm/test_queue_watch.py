@@ -11,7 +11,7 @@ from infra.slurm.client import StepEnd
 from infra.slurm.queue_watch import QueueWatch
 from schemas.errors import SetupError
 from schemas.slurm import SlurmJobState
-from tests.unit.infra.slurm.scripted_slurm import AWAY, ScriptedSlurm, ended
+from tests.support.scripted_slurm import AWAY, ScriptedSlurm, ended
 
 S = SlurmJobState
 PATIENCE_S = 60.0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from infra.tokenizer import ChatTokenizer
 from schemas.dataset import ChatMessage
 from schemas.errors import CheckpointError
-from tests.unit.infra.tokenizer.chat_folders import (
+from tests.support.chat_folders import (
     CHATML,
     FAMILIES,
     LLAMA,

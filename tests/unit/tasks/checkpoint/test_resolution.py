@@ -16,8 +16,8 @@ from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError
 from tasks.checkpoint.resolution import inspect_source, resolve_checkpoint
 from tasks.inference.layout import check_adapter
-from tests.unit.infra.checkpoints.checkpoint_folders import make_adapter, make_base, make_checkpoint
-from tests.unit.infra.tokenizer.chat_folders import make_family
+from tests.support.chat_folders import make_family
+from tests.support.checkpoint_folders import make_adapter, make_base, make_checkpoint
 
 ROOT = Path(__file__).parents[4]
 RESOLVE_AND_DIE = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from schemas.consistency import ConsistencyConfig
 from schemas.errors import DistributedEvaluationError
 from tasks.consistency.checker import check_consistency
-from tests.unit.tasks.consistency.replica_samples import Shards, blamed, draw_samples, outcomes, with_column
+from tests.support.replica_samples import Shards, blamed, draw_samples, outcomes, with_column
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tasks.alerts.ledger import enter_record, make_record
 from tasks.degeneration.news import find_events
 from tasks.degeneration.stage import check_degeneration
 from tasks.inference.session import RunSession
-from tests.unit.infra.test_store import run_tables
+from tests.support.store_tables import run_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CUT: Final[SignName] = "stopped_by_length"

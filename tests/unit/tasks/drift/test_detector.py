@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schemas.drift import DriftConfig, DriftReport
 from schemas.errors import ConfigError, DatasetError
 from tasks.drift.detector import detect_drift
-from tests.unit.tasks.drift.populations import draw_problems
+from tests.support.populations import draw_problems
 
 
 def drifted(report: DriftReport) -> set[str]:

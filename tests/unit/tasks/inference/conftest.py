@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tasks.inference.replica_bench import Bench
+from tests.support.replica_bench import Bench
 
 
 @pytest.fixture

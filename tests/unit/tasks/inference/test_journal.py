@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from schemas.errors import StoreError
 from schemas.inference import SampleRecord
-from schemas.states import FinishReason
 from schemas.tables import JOURNAL_SCHEMA
 from tasks.inference.journal import (
     JournalFollower,
@@ -24,26 +23,7 @@ from tasks.inference.journal import (
     read_journal,
     read_tables,
 )
-
-
-def record(number: int, completion: str = "an answer\nwith lines \u2028 and \x85 and \U0001f642") -> SampleRecord:
-    return SampleRecord(
-        item_id=f"item-{number}",
-        repeat=number % 3,
-        prompt_hash="0" * 32,
-        completion=completion,
-        finish_reason=FinishReason.STOP if number % 2 else None,
-        num_prompt_tokens=10,
-        num_completion_tokens=number,
-        mean_logprob=-0.1 * number if number % 2 else None,
-        seed=2**63 - 1 - number,
-        latency_s=0.1,
-        batch_size=4,
-        replica=0,
-        attempt=1,
-        finished_at=1.7e9 + number / 7,
-        error=None if number % 2 else "refused",
-    )
+from tests.support.sample_records import record
 
 
 def write(folder: Path, count: int, *, segment_size: int, close: bool) -> list[SampleRecord]:
@@ -208,7 +188,7 @@ import resource, signal, sys
 from pathlib import Path
 from schemas.errors import StoreError
 from tasks.inference.journal import JournalWriter
-from tests.unit.tasks.inference.test_journal import record
+from tests.support.sample_records import record
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 writer = JournalWriter(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))

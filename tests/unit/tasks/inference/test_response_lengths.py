@@ -8,7 +8,7 @@ import pytest
 from infra.store import open_store
 from schemas.tables import METRICS, RUNS, SAMPLES
 from tasks.inference.response_lengths import earlier_lengths
-from tests.unit.infra.test_store import filled
+from tests.support.store_tables import filled
 
 
 def publish(fileroot: Path, run_id: str, *, day: int, lengths: list[tuple[str, int]], dataset: str = "toy") -> None:

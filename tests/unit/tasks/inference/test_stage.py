@@ -11,9 +11,9 @@ from schemas.inference import Heartbeat
 from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.session import RunSession
 from tasks.inference.stage import run_session_replica
-from tests.unit.infra.slurm.scripted_slurm import AWAY
-from tests.unit.tasks.inference.replica_bench import ScriptedLauncher, killed
-from tests.unit.tasks.inference.test_session_restarts import start, work_of
+from tests.support.replica_bench import ScriptedLauncher, killed
+from tests.support.run_sessions import start, work_of
+from tests.support.scripted_slurm import AWAY
 
 NODE_FAIL, CANCELLED = killed(EndCause.INFRASTRUCTURE, "NODE_FAIL"), killed(EndCause.USER, "CANCELLED")
 

@@ -20,7 +20,7 @@ from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.progress import ProgressMeter
 from tasks.inference.supervision import ReplicaLaunch, run_replica
 from tasks.inference.worker_files import read_spec, write_heartbeat
-from tests.unit.tasks.inference.replica_bench import Bench, ScriptedLauncher, beat, killed, leave, queued, supervise
+from tests.support.replica_bench import Bench, ScriptedLauncher, beat, killed, leave, queued, supervise
 
 
 def test_a_completed_worker_gives_its_result(bench: Bench) -> None:

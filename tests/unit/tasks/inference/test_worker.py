@@ -136,7 +136,7 @@ from pathlib import Path
 from tasks.inference.vital_signs import HeartbeatThread, call_when_asked_to_stop
 from tasks.inference.worker import Worker
 from tasks.inference.worker_files import read_spec
-from tests.unit.tasks.inference.test_journal import record
+from tests.support.sample_records import record
 
 worker = Worker(read_spec(Path(sys.argv[1])), time.monotonic())
 worker.journal.append(record(1))

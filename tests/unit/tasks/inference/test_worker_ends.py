@@ -18,7 +18,7 @@ from schemas.errors import (
 from schemas.inference import WorkerResult
 from schemas.states import WorkerOutcome
 from tasks.inference.worker_files import EXIT_CODES, write_result
-from tests.unit.tasks.inference.replica_bench import Bench, ScriptedLauncher, killed, leave, supervise
+from tests.support.replica_bench import Bench, ScriptedLauncher, killed, leave, supervise
 
 
 def test_want_of_memory_names_what_to_lower_and_what_the_engine_said(bench: Bench) -> None:

@@ -19,7 +19,7 @@ from schemas.tables import PROMPT_SCHEMA
 from tasks.inference.journal import finished_samples, read_journal
 from tasks.inference.planning import work_table
 from tasks.inference.worker_files import EXIT_CODES, StartedLog, claim_folder, read_result, read_started, write_spec
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
+from tests.support.checkpoint_folders import make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[4]
 NUM_ITEMS = 12

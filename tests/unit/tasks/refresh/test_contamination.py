@@ -8,7 +8,7 @@ from schemas.dataset import ChatMessage, EvalItem
 from tasks.refresh.contamination import Found, Problem, SearchLimits, TrainingSearch
 from tasks.refresh.near_duplicates import NearDuplicates
 from tasks.refresh.shingles import Vocabulary, normalise
-from tests.unit.tasks.refresh.test_near_duplicates import edited, made_texts
+from tests.support.made_texts import edited, made_texts
 
 
 def make_problem(index: int, text: str) -> Problem:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tasks.refresh.near_duplicates import NearDuplicates, jaccard
 from tasks.refresh.shingles import HashRows, Vocabulary, find_boilerplate, hash_runs, normalise, split_words
+from tests.support.made_texts import edited, made_texts
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), max_size=9).map(" ".join), max_size=8)
 
@@ -28,18 +29,6 @@ def runs_of(text: str, length: int) -> list[tuple[str, ...]]:
     if 0 < len(words) < length:
         return [tuple(words)]
     return [tuple(words[place : place + length]) for place in range(len(words) - length + 1)]
-
-
-def made_texts(rng: np.random.Generator, count: int, num_words: int = 45) -> list[str]:
-    vocabulary = np.array([f"word{number}" for number in range(3_000)])
-    return [" ".join(rng.choice(vocabulary, num_words)) for _ in range(count)]
-
-
-def edited(rng: np.random.Generator, text: str, num_words: int) -> str:
-    words = text.split()
-    for place in rng.choice(len(words), num_words, replace=False):
-        words[place] = f"edit{rng.integers(10**9)}"
-    return " ".join(words)
 
 
 def test_words_unify_form_and_keep_signs() -> None:

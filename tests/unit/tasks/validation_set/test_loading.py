@@ -10,7 +10,7 @@ from schemas.config import EvaluationConfig
 from schemas.errors import ConfigError, DatasetError
 from schemas.validation_set import ValidationSet
 from tasks.validation_set.loading import check_validation_set, load_validation_set
-from tests.unit.infra.tokenizer.chat_folders import make_family
+from tests.support.chat_folders import make_family
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tasks.validation_set.prompts import (
     limit_context,
     render_prompts,
 )
-from tests.unit.infra.tokenizer.chat_folders import make_family
+from tests.support.chat_folders import make_family
 
 ROOMY = PromptLimits(context_length=None, max_new_tokens=16)
 

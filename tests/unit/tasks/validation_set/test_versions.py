@@ -15,7 +15,7 @@ from schemas.training_position import TrainingPosition
 from schemas.validation_set import ValidationSet
 from tasks.refresh.stage import refresh_validation_set, roll_back
 from tasks.validation_set.loading import check_validation_set, load_graded, load_validation_set
-from tests.unit.infra.tokenizer.chat_folders import make_family
+from tests.support.chat_folders import make_family
 
 
 class Bench:

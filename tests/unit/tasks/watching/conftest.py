@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
+from tests.support.checkpoint_folders import make_checkpoint
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from tasks.watching.launching import EvaluationOrder
 from tasks.watching.observation import Observer
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.settling import make_evaluation
-from tests.unit.infra.checkpoints.checkpoint_folders import make_adapter, make_base
-from tests.unit.tasks.watching.instant_evaluations import (
+from tests.support.checkpoint_folders import make_adapter, make_base
+from tests.support.instant_evaluations import (
     InstantEvaluation,
     InstantLauncher,
     make_config,

@@ -8,9 +8,9 @@ import pytest
 
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.settling import make_evaluation
-from tests.unit.infra.checkpoints.checkpoint_folders import make_adapter, make_base, make_checkpoint
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, make_config
-from tests.unit.tasks.watching.reconciling import reconcile, states, wait_until, watching
+from tests.support.checkpoint_folders import make_adapter, make_base, make_checkpoint
+from tests.support.instant_evaluations import InstantLauncher, make_config
+from tests.support.reconciling import reconcile, states, wait_until, watching
 
 
 def make_dump(folder: Path) -> Path:

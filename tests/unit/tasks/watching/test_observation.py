@@ -12,7 +12,7 @@ import pytest
 from infra.announcements import Announcement, write_announcement
 from infra.checkpoints.folder_state import read_state
 from tasks.watching.observation import Observation, Observer
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint, safetensors
+from tests.support.checkpoint_folders import make_checkpoint, safetensors
 
 LONG_S = 3600.0
 

@@ -13,8 +13,8 @@ from schemas.watch import LandedCheckpoint
 from tasks.watching.launching import EvaluationOrder
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.settling import make_evaluation
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, make_config
-from tests.unit.tasks.watching.reconciling import held, reconcile, states, wait_until, watching
+from tests.support.instant_evaluations import InstantLauncher, make_config
+from tests.support.reconciling import held, reconcile, states, wait_until, watching
 
 
 def landed(config: EvaluationConfig) -> list[LandedCheckpoint]:

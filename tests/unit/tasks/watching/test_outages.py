@@ -13,8 +13,8 @@ from schemas.watch import EvaluationRecord
 from tasks.watching.launching import EvaluationEnd, EvaluationOrder, LocalLauncher
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.settling import make_evaluation
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, begin, make_config
-from tests.unit.tasks.watching.reconciling import reconcile, states, status, wait_until, watching
+from tests.support.instant_evaluations import InstantLauncher, begin, make_config
+from tests.support.reconciling import reconcile, states, status, wait_until, watching
 
 
 def only_record(config: EvaluationConfig) -> EvaluationRecord:

@@ -6,8 +6,8 @@ from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.pins import pin_checkpoint, release_pin
 from infra.run_ownership import BEAT_INTERVAL_S
 from tasks.watching.pulse import Pulse
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
-from tests.unit.tasks.watching.instant_evaluations import make_config
+from tests.support.checkpoint_folders import make_checkpoint
+from tests.support.instant_evaluations import make_config
 
 
 def test_an_owner_that_beats_is_alive_and_one_that_was_never_there_falls_silent(tmp_path: Path) -> None:

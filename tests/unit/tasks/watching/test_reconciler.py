@@ -18,9 +18,9 @@ from tasks.watching.evaluation_key import evaluation_key
 from tasks.watching.launching import EvaluationOrder
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.settling import make_evaluation
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint, safetensors
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, make_config, published_runs
-from tests.unit.tasks.watching.reconciling import held, reconcile, states, status, wait_until, watching
+from tests.support.checkpoint_folders import make_checkpoint, safetensors
+from tests.support.instant_evaluations import InstantLauncher, make_config, published_runs
+from tests.support.reconciling import held, reconcile, states, status, wait_until, watching
 
 
 def test_each_checkpoint_is_evaluated_once_the_newest_first_and_let_go(root: Path, tmp_path: Path) -> None:

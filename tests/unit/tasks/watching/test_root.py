@@ -9,9 +9,9 @@ from schemas.errors import CheckpointError
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.root import find_root
 from tasks.watching.settling import make_evaluation
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, make_config
-from tests.unit.tasks.watching.reconciling import reconcile, status, watching
+from tests.support.checkpoint_folders import make_checkpoint
+from tests.support.instant_evaluations import InstantLauncher, make_config
+from tests.support.reconciling import reconcile, status, watching
 
 
 def test_roots_that_cannot_be_watched_are_told(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from schemas.watch import LandedCheckpoint
 from tasks.watching.launching import EvaluationOrder
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.settling import Evaluation, identify, make_evaluation
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, OutlivingLauncher, make_config
-from tests.unit.tasks.watching.reconciling import held, reconcile, states, wait_until, watching
+from tests.support.checkpoint_folders import make_checkpoint
+from tests.support.instant_evaluations import InstantLauncher, OutlivingLauncher, make_config
+from tests.support.reconciling import held, reconcile, states, wait_until, watching
 
 WEEK_S = 7 * 86_400.0
 

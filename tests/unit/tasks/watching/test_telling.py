@@ -5,8 +5,8 @@ from pathlib import Path
 from schemas.watch import EvaluationRecord, LandedCheckpoint
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.settling import Evaluation, make_evaluation
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, make_config
-from tests.unit.tasks.watching.reconciling import states, wait_until, watching
+from tests.support.instant_evaluations import InstantLauncher, make_config
+from tests.support.reconciling import states, wait_until, watching
 
 
 class Listener:

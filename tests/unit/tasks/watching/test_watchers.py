@@ -8,9 +8,9 @@ from pathlib import Path
 
 from schemas.config import EvaluationConfig
 from tasks.watching.launching import EvaluationOrder
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint
-from tests.unit.tasks.watching.instant_evaluations import InstantLauncher, die_at, make_config, published_runs
-from tests.unit.tasks.watching.reconciling import held, reconcile, states
+from tests.support.checkpoint_folders import make_checkpoint
+from tests.support.instant_evaluations import InstantLauncher, die_at, make_config, published_runs
+from tests.support.reconciling import held, reconcile, states
 
 
 def _watch_and_die(root: Path, config: EvaluationConfig, at: int, below: Path) -> int:

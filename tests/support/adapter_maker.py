@@ -1,6 +1,6 @@
 """Makes a LoRA adapter of random updates, and its base with them merged in; in the engine environment, which has torch.
 
-`python -m tests.integration.adapter_maker BASE FOLDER` writes FOLDER/adapter and FOLDER/merged.
+`python -m tests.support.adapter_maker BASE FOLDER` writes FOLDER/adapter and FOLDER/merged.
 """
 
 import json

@@ -11,7 +11,7 @@ import pytest
 
 from infra.launchers.base import EndCause, JobState, Launcher, LaunchSpec, Placement
 from schemas.errors import SetupError
-from tests.processes import is_alive
+from tests.support.processes import is_alive
 
 HOSTILE = (
     "plain",

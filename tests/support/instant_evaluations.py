@@ -19,7 +19,7 @@ from schemas.inference import Plan, SamplingSpec
 from schemas.run import RunState
 from schemas.states import RunStatus
 from tasks.watching.launching import EndCause, EvaluationEnd, EvaluationOrder
-from tests.unit.infra.test_store import run_tables
+from tests.support.store_tables import run_tables
 
 CONFIG = """
 experiment_name: watched

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.unit.infra.checkpoints.checkpoint_folders import make_checkpoint  # noqa: E402 - needs the path
+from tests.support.checkpoint_folders import make_checkpoint  # noqa: E402 - needs the path
 
 
 def save(folder: Path, fill: int, pause_s: float) -> None:

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.unit.infra.tokenizer.chat_folders import make_family
+from tests.support.chat_folders import make_family
 
 CONFIG: dict[str, object] = {
     "architectures": ["LlamaForCausalLM"],

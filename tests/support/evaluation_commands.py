@@ -18,7 +18,7 @@ from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.summary import RunSummary
 from tasks.inference.journal import finished_samples, read_journal
-from tests.processes import is_alive
+from tests.support.processes import is_alive
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 500.0

@@ -1,6 +1,6 @@
 """Runs an engine through rounds of requests, inside the engine environment, which has no pytest.
 
-`python -m tests.integration.engine_driver SCENARIO_JSON ANSWERS_JSON`
+`python -m tests.support.engine_driver SCENARIO_JSON ANSWERS_JSON`
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A broken replica: a worker whose engine hands each answer to the wrong request.
 
-`python -m tests.integration.swapping_worker SPEC_JSON …`, in place of tasks.inference.worker.
+`python -m tests.support.swapping_worker SPEC_JSON …`, in place of tasks.inference.worker.
 """
 
 from dataclasses import replace
