@@ -1,14 +1,12 @@
 """From a YAML file and overrides to a validated configuration that knows where each value came from."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from pydantic import ValidationError
 
-from schemas.backend import parse_backend
+from schemas.config_derivation import derive_values, engine_of, limit_to_max_tokens, with_older_model
 from schemas.config_keys import key_specs, takes_text
 from schemas.config_origin import Origin, Origins
 from schemas.config_problems import describe_problems, raise_problems
@@ -16,12 +14,6 @@ from schemas.config_source import KeyPath, Override, Tree, Value, parse_override
 from schemas.config_values import ValueReader
 from schemas.errors import ConfigError
 from schemas.evaluation import EvaluationConfig
-
-_BACKEND: Final = ("rollout", "backend")
-_ALLOCATION: Final = ("allocation_mode",)
-_REWARD: Final = ("reward_fn",)
-_REWARD_PATH: Final = ("reward_fn_path",)
-_INFERENCE: Final = re.compile(r"(vllm|sglang)(\[[^\]]*\])?[:.]([^+|]*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +51,7 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
     """
     source = read_source(Path(path), takes_text)
     parsed, problems = _parse_overrides(overrides)
-    tree, derived = _with_older_model(source.tree)
+    tree, derived = with_older_model(source.tree)
     for override in parsed:
         tree, problem = _apply(tree, override)
         problems.extend(problem)
@@ -68,10 +60,13 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
     reader = ValueReader(tree, origins)
     values = reader.read()
     problems.extend(reader.problems)
-    problems.extend(_derive_from_older_keys(values, reader, origins))
+    problems.extend(derive_values(values, reader, origins))
+    problems.extend(reader.deciding_problems(engine_of(values)))
     config: EvaluationConfig | None = None
     try:
         config = EvaluationConfig.model_validate(values)
+        config, problem = limit_to_max_tokens(config, reader, origins)
+        problems.extend(problem)
     except ValidationError as exc:
         problems.extend(describe_problems(exc, origins.of))
     raise_problems(problems, source.name)
@@ -96,14 +91,6 @@ def _parse_overrides(overrides: Sequence[str]) -> tuple[tuple[Override, ...], li
         except ConfigError as exc:
             problems.append(str(exc))
     return tuple(parsed), problems
-
-
-def _with_older_model(tree: Tree) -> tuple[Tree, dict[KeyPath, KeyPath]]:
-    """Older SFT configs call the section of the model `model`: read it as `actor` where there is none."""
-    model = tree.get("model")
-    if "actor" in tree or not isinstance(model, dict) or "path" not in model:
-        return tree, {}
-    return {**tree, "actor": model}, {("actor", key): ("model", key) for key in model}
 
 
 def _apply(tree: Tree, override: Override) -> tuple[Tree, list[str]]:
@@ -152,47 +139,6 @@ def _merged(before: Value, after: Value) -> Value:
     if isinstance(before, dict) and isinstance(after, dict):
         return before | {key: _merged(before.get(key), value) for key, value in after.items()}
     return after
-
-
-def _derive_from_older_keys(values: Tree, reader: ValueReader, origins: Origins) -> list[str]:
-    """Fill in what older training configs say under another key; return what is wrong with that."""
-    rollout = values.get("rollout")
-    backend = rollout.get("backend") if isinstance(rollout, dict) else None
-    problems: list[str] = []
-    if backend in (None, ""):
-        section: Tree = dict(rollout) if isinstance(rollout, dict) else {}
-        section.pop("backend", None)
-        try:
-            derived = backend_of_allocation(str(reader.lookup(_ALLOCATION) or ""))
-        except ConfigError as exc:
-            problems.append(f"allocation_mode ({origins.of(_ALLOCATION).detail}): {exc}; or set rollout.backend")
-            derived = None
-        if derived is not None:
-            section["backend"] = derived
-            origins.derived[_BACKEND] = _ALLOCATION
-        values["rollout"] = section
-    reward = reader.lookup(_REWARD_PATH)
-    if "reward_fn" not in values and reward is not None:
-        values["reward_fn"] = reward
-        origins.derived[_REWARD] = _REWARD_PATH
-    if values.get("tokenizer_path") == "":
-        del values["tokenizer_path"]  # how a saved training config says that it is not set
-    return problems
-
-
-def backend_of_allocation(text: str) -> str | None:
-    """Return the backend of the inference part of AReaL's older `allocation_mode`; None when it is training alone.
-
-    `sglang.d4p1t1+d4p1t1`, `sglang:d4+fsdp:d4` and `vllm[rollout]:d2t2|fsdp:d4` all hold one.
-
-    Raises:
-        ConfigError: there is an inference part that is no backend.
-    """
-    match = _INFERENCE.match(text.strip()) or re.search(rf"(?<=[+|]){_INFERENCE.pattern}", text.strip())
-    if match is None:
-        return None
-    dimensions = re.sub(r"m(?=[0-9])", "t", match[3].strip())  # the oldest configs write m, model parallel, for t
-    return str(parse_backend(f"{match[1]}{match[2] or ''}:{dimensions}"))
 
 
 def _leaves(config: EvaluationConfig) -> list[KeyPath]:

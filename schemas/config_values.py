@@ -7,12 +7,14 @@ from typing import Any, Final, cast
 from schemas.config_keys import KeySpec, child_names, find_spec, key_specs, nearest
 from schemas.config_origin import Origins, show_value
 from schemas.config_source import KeyPath, Tree, Value
-from schemas.training_keys import NEUTRAL_VALUES, OPEN_SECTIONS, TRAINING_KEYS, TRAINING_SECTIONS
+from schemas.deciding_keys import DECIDING_KEYS, DERIVED_KEYS, ENGINE_SECTIONS, changes_nothing, neutral_values
+from schemas.training_keys import OPEN_SECTIONS, TRAINING_KEYS, TRAINING_SECTIONS
 
 MISSING: Final = "???"
 """How OmegaConf's files mark a value that is still to be filled in."""
 
-_GENERATION_SECTIONS: Final = ("gconfig", "eval_gconfig")
+_MISPLACED_FROM: Final = ("gconfig", "valid_dataset", "grading", "vllm", "sglang")
+"""Sections whose keys, standing at top level, were meant for them: they decide what is generated or scored."""
 _ABSENT: Final = object()
 
 
@@ -26,6 +28,7 @@ class ValueReader:
         self.problems: list[str] = []
         self.ignored_sections: list[str] = []
         self.unknown_keys: list[str] = []
+        self._deciding: list[tuple[KeyPath, Value]] = []
 
     def read(self) -> Tree:
         """Return the values of the keys that evaluation reads, nested as in the file."""
@@ -95,33 +98,45 @@ class ValueReader:
         return value
 
     def _unread(self, path: KeyPath, raw: Value) -> None:
-        """Note a key that is no key of ours: ignored, unknown, or a problem."""
-        name, section, is_typed = path[-1], path[:-1], self._origins.override(path) is not None
-        if not section:
-            if name in TRAINING_SECTIONS:
-                self.ignored_sections.append(name)
-            elif is_typed or nearest(name, child_names(())):
-                self.problems.append(self._unknown(path))
-            else:
-                self.unknown_keys.append(name)
+        """Note a key that is no key of ours: ignored, unknown, deciding, or a problem."""
+        name, section, dotted = path[-1], path[:-1], ".".join(path)
+        if dotted in DERIVED_KEYS or name in (TRAINING_KEYS.get(".".join(section), ()) if section else ()):
             return
-        if name in TRAINING_KEYS.get(".".join(section), ()):
-            return
-        if section[0] in _GENERATION_SECTIONS and name in NEUTRAL_VALUES:
-            self._neutral(path, raw)
-        elif section[0] in OPEN_SECTIONS and not is_typed and not nearest(name, child_names(section)):
-            self.unknown_keys.append(".".join(path))
+        if not section and name in TRAINING_SECTIONS:
+            self.ignored_sections.append(name)
+        elif dotted in DECIDING_KEYS or (self._may_be_foreign(path) and neutral_values(dotted) is not None):
+            self._deciding.append((path, raw))
+        elif self._may_be_foreign(path):
+            self.unknown_keys.append(dotted)
         else:
             self.problems.append(self._unknown(path))
 
-    def _neutral(self, path: KeyPath, raw: Value) -> None:
-        allowed = NEUTRAL_VALUES[path[-1]]
-        value = self._resolve(raw, path)
-        if value is not _ABSENT and value not in allowed:
-            self.problems.append(
-                f"{self._at(path, value)}: it would change what is generated and this version cannot do it; "
-                f"allowed: {show_value(allowed[0])}; remove it, or add {'.'.join(path)}={show_value(allowed[0])}"
-            )
+    def _may_be_foreign(self, path: KeyPath) -> bool:
+        """Tell whether a key unknown to us may be a trainer's of another version, and not a slip of the user's."""
+        name, section = path[-1], path[:-1]
+        is_open = not section or (len(section) == 1 and section[0] in OPEN_SECTIONS)
+        if not is_open or self._origins.override(path) is not None or nearest(name, child_names(section)):
+            return False
+        return bool(section) or not any(name in child_names((other,)) for other in _MISPLACED_FROM)
+
+    def deciding_problems(self, engine: str) -> list[str]:
+        """Return what is wrong with keys that decide what is generated or scored and cannot be honoured.
+
+        The section of an engine counts where `engine`, the backend's, is that one.
+        """
+        problems: list[str] = []
+        for path, raw in self._deciding:
+            if path[0] in ENGINE_SECTIONS and path[0] != engine:
+                continue
+            value, dotted = self._resolve(raw, path), ".".join(path)
+            neutral = neutral_values(dotted) or (None,)
+            if value is not _ABSENT and not changes_nothing(dotted, value, neutral):
+                shown = show_value(neutral[0])
+                problems.append(
+                    f"{self._at(path, value)}: it decides what is generated or scored, and this version cannot do it; "
+                    f"allowed: {shown}; remove it, or add {dotted}={shown}"
+                )
+        return problems
 
     def _unknown(self, path: KeyPath) -> str:
         origin = self._origins.of(path)

@@ -12,7 +12,8 @@ sys.path.insert(0, str(ROOT))
 
 from schemas.config_keys import KeySpec, key_specs  # noqa: E402 - the checkout is put on the path above
 from schemas.config_origin import show_value  # noqa: E402
-from schemas.training_keys import NEUTRAL_VALUES, TRAINING_KEYS, TRAINING_SECTIONS  # noqa: E402
+from schemas.deciding_keys import DECIDING_KEYS  # noqa: E402
+from schemas.training_keys import TRAINING_KEYS, TRAINING_SECTIONS  # noqa: E402
 
 PAGE = ROOT / "docs/reference/configuration.md"
 COMMAND = ".venv/bin/python scripts/generate_reference.py"
@@ -96,10 +97,14 @@ def _ignored() -> str:
         f"- `{section}`: {', '.join(f'`{name}`' for name in sorted(names))}."
         for section, names in TRAINING_KEYS.items()
     ]
-    neutral = ", ".join(f"`{name}` ({show_value(values[0])})" for name, values in NEUTRAL_VALUES.items())
+    neutral = ", ".join(f"`{name}` ({_code(values[0])})" for name, values in DECIDING_KEYS.items())
     lines.append(
-        f"\nAccepted in `gconfig` and `eval_gconfig` only with the value that changes nothing: {neutral}. "
-        "Any other is an error.\n"
+        "\n## Keys that decide what is generated or scored and are refused\n\n"
+        f"Accepted only with the value that changes nothing, or where they are not set: {neutral}. Any other is an "
+        "error. So is a key that no list knows and whose name speaks of agents, workflows, prompts, rewards, tools, "
+        "quantization and the like. What stands under `vllm` and `sglang` counts where the backend is that engine.\n\n"
+        "`gconfig.max_tokens` becomes `valid_dataset.max_length`, the `dtype` of the backend's section `actor.dtype`, "
+        "and `valid_dataset.reward_fn` becomes `reward_fn`, where those are not set.\n"
     )
     return "\n".join(lines)
 

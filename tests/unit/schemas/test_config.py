@@ -18,8 +18,8 @@ from schemas.config import (
     load_with_origins,
     render_config,
 )
+from schemas.config_derivation import backend_of_allocation
 from schemas.config_keys import takes_text
-from schemas.config_loading import backend_of_allocation
 from schemas.config_source import parse_override
 
 ROOT = Path(__file__).parents[3]
@@ -135,7 +135,7 @@ def test_an_unknown_server_key_is_named_and_ignored(write) -> None:
 
 def test_neutral_sampling_keys_are_accepted(write) -> None:
     load_config(
-        write(MINIMAL + "gconfig: {frequency_penalty: 0.0, ignore_eos: false, stop_token_ids: [], max_tokens: 9}\n")
+        write(MINIMAL + "gconfig: {frequency_penalty: 0.0, ignore_eos: false, stop_token_ids: [], max_tokens: 9000}\n")
     )
 
 

@@ -45,7 +45,7 @@ def test_a_misspelt_key_names_line_and_nearest_key(write, text: str, meant: str)
 
 @pytest.mark.parametrize("line", ["frequency_penalty: 0.5", "ignore_eos: true", "stop_token_ids: [7]"])
 def test_a_sampling_key_that_cannot_be_honoured_is_refused(write, line: str) -> None:
-    assert "would change what is generated" in refusal(write(f"{MINIMAL}gconfig:\n  {line}\n"))
+    assert "decides what is generated or scored" in refusal(write(f"{MINIMAL}gconfig:\n  {line}\n"))
 
 
 @pytest.mark.parametrize(
