@@ -62,17 +62,30 @@ same evaluation goes on where it stopped.
 run: {{ flow_run|ui_url }}"""
 
 
-def upsert_trigger(client: SyncPrefectClient, spec: TriggerSpec, deployment_id: str) -> Registration:
-    """Make the server hold the automation that starts a deployment on an event."""
+def upsert_trigger(
+    client: SyncPrefectClient, spec: TriggerSpec, registered: TriggerSpec | None, deployment_id: str
+) -> Registration | None:
+    """Make the server hold the automation that starts a deployment on an event.
+
+    Where `registered`, what it was declared as last time, is what it is declared as now, an automation that somebody
+    has edited or deleted is left so; of a deleted one nothing is returned.
+    """
+    held = next(iter(client.read_automations_by_name(spec.name)), None)
+    if registered == spec:
+        if held is None:
+            return None
+        if _content(held) != _content(_automation_of(spec, deployment_id).model_copy(update={"enabled": held.enabled})):
+            return Registration(kind="automation", name=spec.name, id=str(held.id), change="unchanged")
+    return _upsert(client, _automation_of(spec, deployment_id))
+
+
+def _automation_of(spec: TriggerSpec, deployment_id: str) -> AutomationCore:
     trigger = EventTrigger.model_validate(spec.model_dump(include=set(EventTrigger.model_fields)))
     action = RunDeployment(
         source="selected", deployment_id=UUID(deployment_id), parameters=dict(spec.parameters), job_variables=None
     )
-    return _upsert(
-        client,
-        AutomationCore(
-            name=spec.name, description=spec.description, enabled=spec.enabled, trigger=trigger, actions=[action]
-        ),
+    return AutomationCore(
+        name=spec.name, description=spec.description, enabled=spec.enabled, trigger=trigger, actions=[action]
     )
 
 

@@ -7,17 +7,15 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
-from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, DeploymentSchedule, WorkPool
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, ParameterTypeError
 from prefect.flows import Flow, load_flow_from_entrypoint
-from prefect.utilities.callables import parameter_schema
 from prefect.utilities.templating import apply_values
 from prefect.workers.utilities import (
     get_available_work_pool_types,
@@ -25,10 +23,11 @@ from prefect.workers.utilities import (
 )
 from pydantic import ValidationError
 
-from flows.automations import read_targets, upsert_alerts, upsert_trigger
+from flows.automations import read_targets, upsert_alerts
 from flows.deployment_launcher import WORKING_DIR
 from flows.gpu_budget import ensure_budget
 from flows.preflight import check_layout_elsewhere
+from flows.registration import register, to_schedule
 from flows.run_process import ENGINE
 from schemas.config import EvaluationConfig
 from schemas.deployment import (
@@ -37,7 +36,6 @@ from schemas.deployment import (
     DeploymentSpec,
     DeployReport,
     Registration,
-    ScheduleSpec,
 )
 from schemas.errors import ConfigError, SetupError
 from tasks.alerts.task import PREFECT_FAILURES
@@ -101,7 +99,7 @@ def read_deployments(path: Path = PREFECT_FILE) -> tuple[DeploymentSpec, ...]:
         lines = [f"  - {'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors()]
         raise ConfigError("\n".join([f"{path}: {len(lines)} problems", *lines])) from exc
     for schedule in (schedule for spec in specs for schedule in spec.schedules):
-        _to_schedule(schedule, is_active=False)
+        to_schedule(schedule, is_active=False)
     return tuple(_with_environment(spec) for spec in specs)
 
 
@@ -133,9 +131,7 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
         if wanted.gpus is not None:
             done += ensure_budget(client, wanted.gpus)
         for spec in specs:
-            registration = _register(client, flows[spec.name], spec, held[spec.name])
-            done.append(registration)
-            done.extend(upsert_trigger(client, trigger, registration.id) for trigger in spec.triggers)
+            done.extend(register(client, flows[spec.name], spec, held[spec.name]))
         if alerts is not None:
             done.extend(upsert_alerts(client, alerts, blocks))
         return DeployReport(api_url=str(client.api_url).rstrip("/"), registrations=tuple(done))
@@ -193,7 +189,9 @@ def complete_spec(
         update={
             "parameters": parameters,
             "schedules": tuple(
-                each.model_copy(update={"active": is_active.get(each.slug, each.active)}) for each in spec.schedules
+                # one that somebody has deleted is off
+                each.model_copy(update={"active": is_active.get(each.slug, each.active and before is None)})
+                for each in spec.schedules
             ),
             "work_pool": spec.work_pool.model_copy(update={"name": pool.name, "job_variables": variables}),
         }
@@ -265,82 +263,8 @@ def _ensure_queue(client: SyncPrefectClient, pool: WorkPool, name: str, at_once:
     return Registration(kind="work queue", name=f"{pool.name}/{name}", id=str(queue.id), change=change)
 
 
-def _register(
-    client: SyncPrefectClient, flow: "Flow[..., Any]", spec: DeploymentSpec, before: DeploymentResponse | None
-) -> Registration:
-    flow_id = client.create_flow_from_name(flow.name)
-    options = None
-    if spec.concurrency_limit is not None:
-        options = ConcurrencyOptions(
-            collision_strategy=ConcurrencyLimitStrategy(spec.concurrency_limit.collision_strategy),
-            grace_period_seconds=spec.concurrency_limit.grace_period_seconds,
-        )
-    wanted: dict[str, Any] = {
-        "description": spec.description,
-        "tags": list(spec.tags),
-        "entrypoint": spec.entrypoint,
-        "parameters": dict(spec.parameters),
-        "enforce_parameter_schema": spec.enforce_parameter_schema,
-        "parameter_openapi_schema": parameter_schema(flow).model_dump_for_openapi(),
-        "job_variables": dict(spec.work_pool.job_variables),
-        "work_pool_name": spec.work_pool.name,
-        "work_queue_name": spec.work_pool.work_queue_name,
-    }
-    schedules = [_to_schedule(each, is_active=each.active) for each in spec.schedules]
-    limit = spec.concurrency_limit.limit if spec.concurrency_limit else None
-    if before is not None and _equals(before, wanted, schedules, limit):
-        return Registration(kind="deployment", name=f"{flow.name}/{spec.name}", id=str(before.id), change="unchanged")
-    made = client.create_deployment(
-        flow_id,
-        spec.name,
-        schedules=schedules,
-        concurrency_limit=limit,
-        concurrency_options=options,
-        pull_steps=[],
-        **wanted,
-    )
-    change: Change = "created" if before is None else "updated"
-    return Registration(kind="deployment", name=f"{flow.name}/{spec.name}", id=str(made), change=change)
-
-
 def _read_deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
     try:
         return client.read_deployment_by_name(name)
     except ObjectNotFound:
         return None
-
-
-def _equals(
-    before: DeploymentResponse, wanted: dict[str, Any], schedules: Sequence[DeploymentScheduleCreate], limit: int | None
-) -> bool:
-    held_limit = before.global_concurrency_limit.limit if before.global_concurrency_limit else None
-    return (
-        all(getattr(before, name) == value for name, value in wanted.items())
-        and _by_slug(before.schedules) == _by_slug(schedules)
-        and held_limit == limit
-    )
-
-
-def _by_slug(schedules: Sequence[DeploymentSchedule | DeploymentScheduleCreate]) -> dict[str | None, object]:
-    return {each.slug: (each.schedule.model_dump(mode="json"), each.active, each.parameters) for each in schedules}
-
-
-def _to_schedule(spec: ScheduleSpec, *, is_active: bool) -> DeploymentScheduleCreate:
-    try:
-        schedule = (
-            CronSchedule(cron=spec.cron, timezone=spec.timezone)
-            if spec.cron is not None
-            else IntervalSchedule.model_validate(
-                {"interval": spec.interval, "timezone": spec.timezone}
-                | ({} if spec.anchor_date is None else {"anchor_date": spec.anchor_date})
-            )
-        )
-    except ValidationError as exc:
-        reasons = "; ".join(error["msg"] for error in exc.errors())
-        raise ConfigError(
-            f"schedule {spec.slug!r} ({spec.cron or spec.interval}, {spec.timezone}) is no schedule: {reasons}; a cron "
-            "line has five fields, such as '0 2 * * *', and a time zone is an IANA name, such as Europe/Berlin"
-        ) from exc
-    return DeploymentScheduleCreate(
-        schedule=schedule, active=is_active, parameters=cast("dict[str, Any]", spec.parameters), slug=spec.slug
-    )

@@ -112,6 +112,18 @@ class DeploymentSpec(Model):
     """Where it runs."""
 
 
+class RegisteredDeployment(Model):
+    """What `milepost deploy` has registered last of a deployment: what the server holds beyond that, people have
+    edited."""
+
+    values: dict[str, JsonValue] = Field(default_factory=dict)
+    """Description, tags, job variables and the like, by name; empty where an earlier version registered it."""
+    schedules: dict[str, JsonValue] = Field(default_factory=dict)
+    """What each declared schedule was, by slug."""
+    triggers: dict[str, TriggerSpec] = Field(default_factory=dict)
+    """What each declared trigger was, by name."""
+
+
 class DeploymentFile(Model):
     """The whole file."""
 

@@ -89,21 +89,34 @@ def test_what_is_not_said_again_stays_as_it_is_held(
     assert (first.parameters["root"], first.schedules[0].active) == (wanted_root or "checkpoints", bool(wanted_root))
 
 
-def test_schedules_are_off_and_one_that_was_switched_on_stays_on(served: Served) -> None:
+def test_schedules_are_off_and_what_people_edit_stays(served: Served) -> None:
     served.deploy(CONFIG)
     before = served.deployment("evaluate-recurring")
+    path = f"deployments/{before['id']}"
     schedules = {each["slug"]: each for each in before["schedules"]}
     assert {slug: each["active"] for slug, each in schedules.items()} == {"nightly": False, "every-six-hours": False}
     assert (schedules["nightly"]["schedule"]["cron"], schedules["every-six-hours"]["schedule"]["interval"]) == (
         "0 2 * * *",
         21600.0,
     )
-    served.ask(f"deployments/{before['id']}/schedules/{schedules['nightly']['id']}", {"active": True}, method="PATCH")
-    served.deploy(CONFIG | {"seed": 8})
-    held = served.deployment("evaluate-recurring")["schedules"]
-    for each in held:
-        served.ask(f"deployments/{before['id']}/schedules/{each['id']}", {"active": False}, method="PATCH")
-    assert {each["slug"]: each["active"] for each in held} == {"nightly": True, "every-six-hours": False}
+    # as the UI does: one is switched on and edited, one deleted, one made; a tag and a variable are added
+    edited = {"active": True, "schedule": {"cron": "0 5 1 1 *", "timezone": "Europe/Berlin"}}
+    served.ask(f"{path}/schedules/{schedules['nightly']['id']}", edited, method="PATCH")
+    served.ask(f"{path}/schedules/{schedules['every-six-hours']['id']}", method="DELETE")
+    (made,) = served.ask(f"{path}/schedules", [{"active": False, "schedule": {"cron": "0 7 1 1 *", "timezone": "UTC"}}])
+    variables = before["job_variables"]
+    mine = {"tags": ["milepost", "mine"], "job_variables": variables | {"env": variables["env"] | {"MINE": "1"}}}
+    served.ask(path, mine, method="PATCH")
+    for config in (CONFIG, CONFIG | {"seed": 8}):
+        served.deploy(config)
+        held = served.deployment("evaluate-recurring")
+        found = {each["id"]: each for each in held["schedules"]}
+        assert set(found) == {schedules["nightly"]["id"], made["id"]}
+        nightly = found[schedules["nightly"]["id"]]
+        assert (nightly["active"], nightly["schedule"]["cron"]) == (True, "0 5 1 1 *")
+        assert (held["tags"], held["job_variables"]["env"]["MINE"]) == (["milepost", "mine"], "1")
+    for each in found:
+        served.ask(f"{path}/schedules/{each}", {"active": False}, method="PATCH")
 
 
 def test_a_value_that_cannot_be_is_refused_with_its_reason(served: Served) -> None:
