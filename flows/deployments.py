@@ -42,7 +42,7 @@ from tasks.alerts.task import PREFECT_FAILURES
 from tasks.watching.root import find_root
 from tasks.watching.settling import make_evaluation
 
-PREFECT_FILE: Final = Path(__file__).resolve().parents[1] / "prefect.yaml"
+PREFECT_FILE: Final = Path(__file__).with_name("prefect.yaml")
 """The declarations that come with Milepost."""
 
 _EVALUATE: Final = "flows.evaluate.evaluate"
@@ -176,7 +176,7 @@ def complete_spec(
         variables[WORKING_DIR] = folder or str(Path.cwd())
         # without one Prefect first starts a process that prepares the folder, and imports all of Prefect twice
         program = "flows.run_process" if spec.entrypoint == _EVALUATE else ENGINE
-        variables["command"] = shlex.join([sys.executable, "-m", program])
+        variables["command"] = shlex.join([sys.executable, "-P", "-m", program])
     held = before.parameters if before else {}
     parameters = {name: held.get(name, value) for name, value in spec.parameters.items()}
     if wanted.config is not None and "config" in parameters:

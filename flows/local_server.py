@@ -24,6 +24,7 @@ from types import MappingProxyType, TracebackType
 from typing import IO, Final, Self
 
 from infra.own_servers import note_own_server
+from infra.python_code import child_environment
 from schemas.errors import MilepostError, SetupError
 
 _HOST: Final = "127.0.0.1"
@@ -79,8 +80,8 @@ class LocalServer:
         self._started = time.monotonic()
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "flows.local_server", str(self._port)],
-            env=os.environ | self._settings,
+            [sys.executable, "-P", "-m", "flows.local_server", str(self._port)],
+            env=child_environment(**self._settings),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -4,7 +4,6 @@ A team's server has a database of its own and runs as a service; docs/prefect.md
 """
 
 import fcntl
-import os
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from flows.command_line import TELEMETRY_OFF
 from flows.interruption import Interrupted, interruptible
 from flows.local_server import LocalServer, end_with_stdin
 from infra.processes import end_processes
+from infra.python_code import child_environment
 from schemas.errors import MilepostError, SetupError
 
 _CHECK_S: Final = 0.5
@@ -120,10 +120,10 @@ def _only_one(home: Path) -> Generator[None]:
 @contextmanager
 def _worker(api_url: str, pool: str) -> Generator[subprocess.Popen[bytes]]:
     """Run a worker while the block does; afterwards end its runs, then itself."""
-    command = [sys.executable, "-m", "flows.server", "worker", "start"]
+    command = [sys.executable, "-P", "-m", "flows.server", "worker", "start"]
     process = subprocess.Popen(
         [*command, "--pool", pool, "--type", "process", "--name", _WORKER_NAME],
-        env=os.environ | TELEMETRY_OFF | {"PREFECT_WORKER_QUERY_SECONDS": _QUERY_S, "PREFECT_API_URL": api_url},
+        env=child_environment(**TELEMETRY_OFF, PREFECT_WORKER_QUERY_SECONDS=_QUERY_S, PREFECT_API_URL=api_url),
         stdin=subprocess.PIPE,
         start_new_session=True,
     )

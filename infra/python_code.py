@@ -12,6 +12,7 @@ WHERE_FOUND: Final = (
 )
 """What a dotted path may be, for messages."""
 _NUM_LAST_LINES: Final = 5
+_OWN_PACKAGES: Final = frozenset({"flows", "tasks", "infra", "schemas"})
 
 
 def import_object(path: str) -> object:
@@ -23,7 +24,15 @@ def import_object(path: str) -> object:
     if "" not in sys.path:
         sys.path.append("")  # the working directory, last: a file of the user's shadows no library
     module, _, name = path.rpartition(".")
-    found: object = getattr(importlib.import_module(module), name)
+    try:
+        found: object = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as exc:
+        package = module.partition(".")[0]
+        if package not in _OWN_PACKAGES:
+            raise
+        raise ModuleNotFoundError(
+            f"{exc.msg}: {package!r} is a package of Milepost; give your package another name", name=exc.name
+        ) from exc
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Final, Literal, Protocol, cast
 
 from infra.atomic import write_text_atomically
 from infra.log_files import end_or_nothing
+from infra.python_code import child_environment
 from schemas.config import EvaluationConfig, config_to_yaml
 from schemas.errors import LaunchError, SetupError, TransientError
 
@@ -102,11 +103,16 @@ class LocalLauncher:
         config_path, log_path = order.folder / "config.yaml", order.folder / "attempt.log"
         write_text_atomically(config_path, config_to_yaml(order.config))
         result_path = order.folder / "attempt.json"
-        command = [sys.executable, "-c", _COMMAND, str(os.getpid()), "evaluate", str(config_path), "--json"]
+        command = [sys.executable, "-P", "-c", _COMMAND, str(os.getpid()), "evaluate", str(config_path), "--json"]
         try:
             with result_path.open("wb") as out, log_path.open("wb") as log:
                 process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True
+                    command,
+                    env=child_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=log,
+                    start_new_session=True,
                 )
         except OSError as exc:
             raise SetupError(f"an evaluation cannot be started ({exc}); see whether disk or memory is full") from exc

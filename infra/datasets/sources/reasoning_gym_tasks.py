@@ -90,7 +90,7 @@ def _draw_apart(request: DrawRequest) -> tuple[DrawnProblem, ...]:
     # the dependencies of the package are full of invalid escapes and deprecated calls
     environment = child_environment(PYTHONHASHSEED="0", PYTHONWARNINGS="ignore")
     done = subprocess.run(
-        [sys.executable, "-m", "infra.datasets.sources.procedural_draw"],
+        [sys.executable, "-P", "-m", "infra.datasets.sources.procedural_draw"],
         input=request.model_dump_json().encode(),
         capture_output=True,
         env=environment,

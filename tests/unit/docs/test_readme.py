@@ -42,7 +42,7 @@ def test_there_is_a_line_for_samples_and_one_for_metrics() -> None:
 
 
 def test_every_command_of_the_readme_exists() -> None:
-    named = set(re.findall(r"milepost ([a-z]+)", README))
+    named = set(re.findall(r"(?<!from )milepost ([a-z]+)", README))
     listed = CliRunner().invoke(app, ["--help"]).output
     missing = {name for name in named if not re.search(rf"\b{name}\b", listed)}
     assert not missing
