@@ -6,16 +6,22 @@ CI                          `true` requires all services, and the data where MIL
 """
 
 import os
+import resource
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadGroupScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
+UNIT_TESTS = ROOT / "tests" / "unit"
 SERVICES = frozenset({"engine", "prefect", "slurm", "browser", "data"})
+
+BEGAN = pytest.StashKey[tuple[float, float]]()
 
 
 def required_services() -> frozenset[str]:
@@ -41,12 +47,20 @@ def pytest_configure() -> None:
     settings.load_profile("milepost")
 
 
-class FileScheduling(LoadScopeScheduling):
-    """Tests of one file stay in one process and in order, and so does all that needs the one Slurm of this machine."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A machine has one Slurm: its tests are one group, and the first, as it takes longest; unit tests fill the end."""
+    for item in items:
+        if item.get_closest_marker("needs_slurm"):
+            item.add_marker(pytest.mark.xdist_group("slurm"))
+    items.sort(key=lambda item: (not item.get_closest_marker("xdist_group"), UNIT_TESTS in item.path.parents))
+
+
+class FileScheduling(LoadGroupScheduling):
+    """Tests of a group stay in one process and in order; where they name no group, those of a file do."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.partition("::")[0]
-        return "slurm" if "needs_slurm" in (ROOT / path).read_text("utf-8") else path
+        return super()._split_scope(nodeid).partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -78,6 +92,48 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     if report.skipped and required_services() and ROOT / "tests" / "integration" in collector.path.parents:
         _refuse(report, ", ".join(sorted(required_services())))
     return report
+
+
+def _cpu_s() -> float:
+    """Processor time of this process, and of those that it has waited for."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measure what a test takes, its fixtures with it."""
+    item.stash[BEGAN] = (time.monotonic(), _cpu_s())
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Hand wall and processor time to the process that prints them."""
+    result = yield
+    wall_s, cpu_s = (now - then for now, then in zip((time.monotonic(), _cpu_s()), item.stash[BEGAN], strict=True))
+    item.user_properties.append(("times", (wall_s, cpu_s)))
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Where `--durations=N` is asked for, the N files that take longest too, processor time apart."""
+    reports = [report for group in terminalreporter.stats.values() for report in group if hasattr(report, "when")]
+    taken: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for report in reports:
+        if report.when == "teardown":
+            taken[report.nodeid.partition("::")[0]] += [
+                times for name, times in report.user_properties if name == "times"
+            ]
+    rows = [
+        (sum(wall for wall, _ in times), sum(cpu for _, cpu in times), len(times), path)
+        for path, times in taken.items()
+    ]
+    if not rows or not config.getoption("durations"):
+        return
+    terminalreporter.section("seconds by file: wall, processor, tests")
+    for wall_s, cpu_s, num_tests, path in sorted(rows, reverse=True)[: config.getoption("durations")]:
+        terminalreporter.write_line(f"{wall_s:7.1f} {cpu_s:7.1f} {num_tests:5d}  {path}")
 
 
 @pytest.fixture(scope="session")

@@ -168,3 +168,11 @@ def test_compiled_requirements_hold_names_versions_and_hashes_alone() -> None:
     well_formed = re.compile(r"\S+==\S+ .*--hash=sha256:", re.DOTALL)
     odd = [(file, entry) for file, entry in entries if "://" in entry or not well_formed.match(entry)]
     assert [f"{name_of(file)}: {entry[:60]}" for file, entry in odd] == []
+
+
+def test_no_test_module_imports_from_another() -> None:
+    imports = re.compile(r"(?:from|import) tests\.(?!support\b)[\w.]+")
+    found = {
+        str(path.relative_to(ROOT)): imports.findall(path.read_text("utf-8")) for path in (ROOT / "tests").rglob("*.py")
+    }
+    assert not {path: names for path, names in found.items() if names}
