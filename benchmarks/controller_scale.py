@@ -130,7 +130,12 @@ def start_run(fileroot: Path, num_items: int, n_samples: int, costs: list[Cost])
     settings = PlanSettings(
         seed=1, n_samples=n_samples, engine="vllm", dtype="bfloat16", max_model_len=512, sampling=sampling
     )
-    identity = CheckpointIdentity(weight_digest="0" * 32, tokenizer_digest="1" * 32, chat_template_digest="2" * 32)
+    identity = CheckpointIdentity(
+        weight_digest="0" * 32,
+        tokenizer_digest="1" * 32,
+        chat_template_digest="2" * 32,
+        model_config_digest="3" * 32,
+    )
     replicas = ReplicaSettings(
         model_path=Path("none"),
         batch_size=128,

@@ -20,6 +20,7 @@ from schemas.comparison import Comparison
 from schemas.diagnosis import Check, CheckStatus
 from schemas.progress import PROGRESS_LOGGER, ReplicaProgress
 from schemas.run import RunState
+from schemas.stand_in import DUMMY_ENGINE, is_dummy
 from schemas.states import WorkerPhase
 from schemas.store import PublishedRun
 from schemas.summary import RunSummary
@@ -53,6 +54,8 @@ def print_summary(summary: RunSummary) -> None:
         shown.add_row(*(Text(cell.replace(" ± ", "\n±")) for cell in row))
     title = Text.assemble((summary.checkpoint, "bold"), " on ", (summary.dataset, "bold"))
     OUT.print(title, soft_wrap=True)
+    if is_dummy(summary.engine):
+        OUT.print(Text(f"{DUMMY_ENGINE}: the answers are made up and say nothing of the checkpoint"), style="yellow")
     OUT.print(shown)
     OUT.print(Text("value, ± standard error; – where there is too little to tell"), style="dim")
     for alarm in summary.alarms:
@@ -90,7 +93,8 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
 
 def _run_cells(run: PublishedRun) -> tuple[str, ...]:
     step = UNDEFINED if run.global_step is None else str(run.global_step)
-    found = (format_number(run.accuracy), f"{run.num_scored}/{run.num_planned}", str(run.num_failed))
+    marked = f"{DUMMY_ENGINE} " if run.is_dummy else ""
+    found = (marked + format_number(run.accuracy), f"{run.num_scored}/{run.num_planned}", str(run.num_failed))
     finished = f"{run.finished_at:%Y-%m-%d %H:%M}"
     return (
         run.run_id, run.experiment_name, run.checkpoint, step, run.dataset, *found, finished

@@ -154,6 +154,7 @@ def _tell_landed(evaluation: Evaluation, landed: LandedCheckpoint) -> None:
         global_step=step,
         message=f"{landed.path.name} is whole" + ("" if step is None else f" (step {step})"),
         weight_digest=landed.weight_digest,
+        identity_digest=landed.identity_digest,
         announced_by="watcher",
     )
     announce(event, evaluation.config)
@@ -179,6 +180,6 @@ def _tell_given_up(evaluation: Evaluation, landed: LandedCheckpoint, record: Eva
         since=f"the first attempt, {record.began_at:%Y-%m-%d %H:%M %Z}",
         run_id="",
         error="GivenUp" if record.is_settled else LaunchError.__name__,
-        series=f"{evaluation.folder.key}-{record.weight_digest}-{record.series}",
+        series=f"{evaluation.folder.key}-{record.model_key}-{record.series}",
     )
     return was_told(alert_folder(config.cluster.folder), event, since=record.began_at) or announce(event, config)

@@ -15,6 +15,7 @@ from schemas.config import EvaluationConfig, load_config
 from schemas.errors import StoreError, UserInputError
 from schemas.inference import Plan
 from schemas.run import RunIdentity
+from schemas.stand_in import is_dummy
 from schemas.store import PublishedRun
 
 M = TypeVar("M", bound=Model)
@@ -23,15 +24,17 @@ _ALIKE = ("experiment_name", "trial_name", "dataset")
 
 
 def find_siblings(
-    store: Store, identity: RunIdentity, *, any_version: bool = False, own_samples: bool = False
+    store: Store, identity: RunIdentity, *, engine: str, any_version: bool = False, own_samples: bool = False
 ) -> list[PublishedRun]:
     """Return the runs of other weights of the same experiment, trial and dataset version, the last of each weights.
 
-    They are in order of training step; where a step is unknown, in order of publication.
+    They are in order of training step; where a step is unknown, in order of publication. Runs of the dummy engine have
+    siblings among themselves alone.
 
     Args:
         store: Where they are published.
         identity: The run that they are to be compared with.
+        engine: Its engine.
         any_version: Whether runs on other versions of the dataset belong to them.
         own_samples: Whether runs that graded the samples of others again are left out.
 
@@ -42,7 +45,7 @@ def find_siblings(
     by_weights: dict[str, PublishedRun] = {}
     for run in store.runs():
         is_alike = all(getattr(run, name) == getattr(identity, name) for name in names)
-        is_alike = is_alike and not (own_samples and run.regrade_of is not None)
+        is_alike = is_alike and run.is_dummy == is_dummy(engine) and not (own_samples and run.regrade_of is not None)
         if is_alike and run.weight_digest != identity.weight_digest:
             by_weights.setdefault(run.weight_digest, run)
     published = sorted(by_weights.values(), key=lambda run: run.finished_at)

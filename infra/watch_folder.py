@@ -4,9 +4,9 @@
     config.yaml                          what is evaluated; touched at each look of a watcher that lives
     checkpoints/{mark}/landed.json       a checkpoint that was seen whole
     checkpoints/{mark}/model/{name}/     its weights as hard links, until it is evaluated
-    results/{weight digest}/record.json  how its evaluation stands
-    results/{weight digest}/owners/      who is at it (infra/run_ownership.py)
-    results/{weight digest}/config.yaml  attempt.log    the last attempt
+    results/{model key}/record.json  how its evaluation stands
+    results/{model key}/owners/      who is at it (infra/run_ownership.py)
+    results/{model key}/config.yaml  attempt.log    the last attempt
 {fileroot}/watch/watched_again           touched when somebody watches again after nobody did for days
 
 Owns names and writes; must not decide what is evaluated. A checkpoint appears by one rename, with its weights; a record
@@ -116,8 +116,8 @@ class WatchFolder:
         """
         return self._names_in(self._checkpoints)
 
-    def digests(self) -> set[str]:
-        """Return the digests of all weights whose evaluation was begun.
+    def model_keys(self) -> set[str]:
+        """Return the keys of all models whose evaluation was begun.
 
         Raises:
             StoreError: they cannot be listed.
@@ -164,7 +164,7 @@ class WatchFolder:
                 reason = link_checkpoint(report, model)
                 _require_unchanged(landed.path, report.path, signature)
                 state = read_state(landed.path, model)
-                landed = landed.model_copy(update={"held_mark": state and state.mark})
+                landed = landed.model_copy(update={"held_mark": state and state.weights_mark})
             try:
                 whole.mkdir(exist_ok=True)
                 write_text_atomically(whole / _LANDED, landed.model_dump_json(indent=1) + "\n")
@@ -187,7 +187,7 @@ class WatchFolder:
         """
         try:
             state = read_state(landed.path, report.path)
-            if state is None or state.mark != landed.mark:
+            if state is None or landed.mark not in state.marks:
                 return
             with staging_folder(self._staging) as place:
                 link_checkpoint(report, place / _MODEL / landed.model_name)
@@ -235,32 +235,32 @@ class WatchFolder:
             state = None if model is None else read_state(landed.path, model)
         except OSError as exc:
             raise self._cannot_read(self.path, exc) from exc
-        return state is not None and state.mark == landed.held_mark
+        return state is not None and state.weights_mark == landed.held_mark
 
     def release_model(self, landed: LandedCheckpoint) -> None:
         """Let a checkpoint's weights go; the checkpoint itself is never touched."""
         shutil.rmtree(self._checkpoints / landed.mark / _MODEL, ignore_errors=True)
 
-    def result_folder(self, weight_digest: str) -> Path:
+    def result_folder(self, model_key: str) -> Path:
         """Return the folder of one evaluation, made where it is not there.
 
         Raises:
             StoreError: it cannot be made.
         """
-        folder = self._results / weight_digest
+        folder = self._results / model_key
         try:
             folder.mkdir(exist_ok=True)
         except OSError as exc:
             raise self._cannot_write(exc) from exc
         return folder
 
-    def read_record(self, weight_digest: str) -> EvaluationRecord | None:
+    def read_record(self, model_key: str) -> EvaluationRecord | None:
         """Return how an evaluation stands; None when it was never begun.
 
         Raises:
             StoreError: it cannot be read.
         """
-        path = self._results / weight_digest / _RECORD
+        path = self._results / model_key / _RECORD
         try:
             return EvaluationRecord.model_validate_json(path.read_bytes())
         except FileNotFoundError:
@@ -276,7 +276,7 @@ class WatchFolder:
         Raises:
             StoreError: the folder cannot be written.
         """
-        path = self.result_folder(record.weight_digest) / _RECORD
+        path = self.result_folder(record.model_key) / _RECORD
         write_text_atomically(path, record.model_dump_json(indent=1) + "\n")
 
     def note_told(self, record: EvaluationRecord) -> None:
@@ -285,23 +285,23 @@ class WatchFolder:
         Raises:
             StoreError: the folder cannot be written.
         """
-        write_text_atomically(self.result_folder(record.weight_digest) / _told(record), "")
+        write_text_atomically(self.result_folder(record.model_key) / _told(record), "")
 
     def is_told(self, record: EvaluationRecord) -> bool:
         """Whether that has been noted."""
-        return (self._results / record.weight_digest / _told(record)).exists()
+        return (self._results / record.model_key / _told(record)).exists()
 
-    def claim(self, weight_digest: str, *, stopping: threading.Event) -> RunOwnership | None:
+    def claim(self, model_key: str, *, stopping: threading.Event) -> RunOwnership | None:
         """Become the one who is at an evaluation; None while another process is, and when `stopping` ends the wait.
 
         Raises:
             StoreError: the folder cannot be written.
         """
-        return RunOwnership.acquire(self.result_folder(weight_digest), stopping=stopping)
+        return RunOwnership.acquire(self.result_folder(model_key), stopping=stopping)
 
-    def is_interrupted(self, weight_digest: str) -> bool:
+    def is_interrupted(self, model_key: str) -> bool:
         """Whether whoever was last at an evaluation has let go or is known to be dead."""
-        return is_abandoned(self._results / weight_digest)
+        return is_abandoned(self._results / model_key)
 
     @property
     def _checkpoints(self) -> Path:

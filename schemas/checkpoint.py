@@ -1,5 +1,6 @@
 """What is known of a checkpoint folder without loading it."""
 
+import hashlib
 from pathlib import Path
 from typing import Literal
 
@@ -79,3 +80,10 @@ class CheckpointIdentity(Model):
     """Over the tokenizer's files."""
     chat_template_digest: str
     """Over the chat template; of the empty text where there is none."""
+    model_config_digest: str
+    """Over what of config.json decides the model, and over the EOS ids of all files. Of an adapter: its base's."""
+
+    @property
+    def digest(self) -> str:
+        """Over all of these: two checkpoints of one digest give the same samples."""
+        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=16, person=b"milepost-model").hexdigest()

@@ -72,6 +72,8 @@ class CheckpointLanded(Event):
 
     weight_digest: str | None
     """Digest of the weights; None where they were not read, as in a trainer's own announcement."""
+    identity_digest: str | None = None
+    """Digest of weights, configuration, tokenizer and chat template; None where they were not read."""
     announced_by: Literal["trainer", "watcher"]
     """Who says so. What a watcher announces it also evaluates; what a trainer announces waits for a deployment."""
 
@@ -83,8 +85,8 @@ class CheckpointLanded(Event):
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """The weights, else folder and step."""
-        return (self.weight_digest or self.checkpoint, str(self.global_step), self.announced_by)
+        """The model, else folder and step."""
+        return (self.identity_digest or self.weight_digest or self.checkpoint, str(self.global_step), self.announced_by)
 
     @property
     def subject(self) -> str:

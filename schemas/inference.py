@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from schemas.base import Model
-from schemas.stand_in import StandInSpec
+from schemas.checkpoint import CheckpointIdentity
+from schemas.stand_in import StandInConfig, StandInSpec
 from schemas.states import FinishReason, WorkerOutcome, WorkerPhase
 
 EngineName = Literal["vllm", "sglang", "transformers", "openai", "stand_in"]
@@ -125,6 +126,8 @@ class Plan(Model):
     """Identity of the tokenizer's files."""
     chat_template_digest: str
     """Identity of the chat template."""
+    model_config_digest: str = ""
+    """Identity of config.json and the EOS ids; empty in plans of earlier versions, which left them out."""
     dataset: str
     """The dataset's name."""
     dataset_version: str
@@ -133,12 +136,24 @@ class Plan(Model):
     """How completions are drawn."""
     strict: bool = False
     """Whether samples are made with deterministic settings."""
+    stand_in: StandInConfig | None = None
+    """How the dummy engine makes its answers up; None for the others."""
     max_model_len: int
     """Context length in tokens."""
     items: tuple[PlannedItem, ...]
     """The items to generate, in the dataset's order."""
     refused: tuple[RefusedItem, ...] = ()
     """The items that cannot be."""
+
+    @property
+    def identity(self) -> CheckpointIdentity:
+        """The model that makes the samples."""
+        return CheckpointIdentity(
+            weight_digest=self.weight_digest,
+            tokenizer_digest=self.tokenizer_digest,
+            chat_template_digest=self.chat_template_digest,
+            model_config_digest=self.model_config_digest,
+        )
 
     @property
     def num_planned(self) -> int:

@@ -33,6 +33,8 @@ class RegressionCheck(Model):
     """Chance of such a drop where there is none (one-sided)."""
     level: float
     """What that has to be below: this look's share of the false alarms that the whole training may have."""
+    config_differs: bool = False
+    """Whether the two checkpoints have another config.json or other EOS ids, beside other weights."""
     is_regression: bool
     """Whether the drop is significant and large enough to count."""
 

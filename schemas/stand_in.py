@@ -4,10 +4,19 @@ What it makes is no evaluation of anything: it exists to try a cluster, a schedu
 """
 
 from pathlib import Path
+from typing import Final
 
 from pydantic import Field
 
 from schemas.base import Model
+
+DUMMY_ENGINE: Final = "dummy engine"
+"""What people are told: its runs stand in the same store as those of models, and are never compared with them."""
+
+
+def is_dummy(engine: str) -> bool:
+    """Whether the engine of that name makes its answers up."""
+    return engine == "stand_in"
 
 
 class StandInConfig(Model):

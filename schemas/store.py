@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from schemas.run import RunIdentity
+from schemas.stand_in import is_dummy
 
 
 class PublishedRun(RunIdentity):
@@ -18,7 +19,16 @@ class PublishedRun(RunIdentity):
     """Samples with a verdict on the model."""
     num_failed: int
     """Samples without one."""
+    model_config_digest: str | None = None
+    """Digest of the checkpoint's config.json and EOS ids; None in runs of earlier versions."""
+    engine: str
+    """Engine that made the samples."""
     regrade_of: str | None = None
     """The run whose samples were graded again; None for a run's own samples."""
     accuracy: float | None
     """Accuracy over the whole set; None when undefined."""
+
+    @property
+    def is_dummy(self) -> bool:
+        """Whether the dummy engine made the answers up."""
+        return is_dummy(self.engine)

@@ -60,6 +60,8 @@ class RunSummary(RunIdentity):
     """Seconds from the start of this command's run to publication."""
     engine_s: float | None
     """Seconds of generation, summed over replicas and attempts."""
+    engine: str = ""
+    """Engine that made the samples; `stand_in` made them up."""
     base_checkpoint: str | None = None
     """The model that a LoRA adapter was applied to; None for a whole model."""
     differences: tuple[str, ...] = ()

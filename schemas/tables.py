@@ -112,6 +112,7 @@ RUNS: Final = _schema(
     _field("config", pa.string(), "Resolved configuration as YAML"),
     _field("base_checkpoint", pa.string(), "Base of a LoRA adapter; null for a whole model", nullable=True),
     _field("regrade_of", pa.string(), "Run whose samples were graded again; null for a run's own", nullable=True),
+    _field("model_config_digest", pa.string(), "Digest of the checkpoint's config.json and EOS ids", nullable=True),
 )
 
 DRIFT: Final = _schema(

@@ -50,7 +50,8 @@ class LandedCheckpoint(Model):
     """landed.json: one content of one folder, seen whole, or seen and gone before that."""
 
     mark: str
-    """Digest of the folder's path and its weight files' names, inodes, sizes and times; a rewritten one has another."""
+    """Digest of the folder's path and of the names, inodes, sizes and times of the files that decide the model; a
+    rewritten one has another."""
     path: Path
     """The folder as its trainer names it."""
     layout: str
@@ -68,11 +69,19 @@ class LandedCheckpoint(Model):
     model_name: str = ""
     """Name of the folder that holds its weights until they are evaluated; empty for one that was never whole."""
     held_mark: str | None = None
-    """The mark of what that folder holds."""
+    """The mark of the weights that that folder holds."""
     is_vanished: bool = False
     """Whether its weights were gone, or rewritten, before they were evaluated."""
     weight_digest: str | None = None
     """Digest of its weights, once they have been read."""
+    identity_digest: str | None = None
+    """Digest of weights, configuration, tokenizer and chat template; None for one that an earlier version read, which
+    went by the weights alone."""
+
+    @property
+    def model_key(self) -> str | None:
+        """What its evaluation is filed under; None until it has been read."""
+        return self.identity_digest or self.weight_digest
 
     @property
     def is_usable(self) -> bool:
@@ -85,6 +94,8 @@ class EvaluationRecord(Model):
 
     weight_digest: str
     """Digest of the weights."""
+    identity_digest: str | None = None
+    """As in LandedCheckpoint."""
     path: Path
     """The checkpoint under which they are evaluated."""
     series: str = ""
@@ -111,6 +122,11 @@ class EvaluationRecord(Model):
     """The published run."""
     finished_at: datetime | None = None
     """When it was settled."""
+
+    @property
+    def model_key(self) -> str:
+        """What it is filed under."""
+        return self.identity_digest or self.weight_digest
 
     @property
     def num_attempts(self) -> int:

@@ -4,22 +4,38 @@ import os
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from infra.checkpoints.layouts.base import is_weights
+from infra.tokenizer.files import TOKENIZER_FILES
+
+_MODEL_FILES: Final = TOKENIZER_FILES | {
+    "config.json",
+    "generation_config.json",
+    "adapter_config.json",
+    "hf_quant_config.json",
+}
+"""Files beside the weights that belong to the model's identity."""
 
 
 class FolderState(NamedTuple):
     """What a folder's entries say without being read."""
 
     mark: str
-    """Digest of the path and the weight files' names, inodes, sizes and times."""
+    """Digest of the path and of the names, inodes, sizes and times of the files that decide the model."""
+    weights_mark: str
+    """The same of the weight files alone, by which earlier versions knew a checkpoint."""
     signature: str
     """The same of all files."""
     saved_at: datetime
     """Last change of a weight file."""
     changed_s: float
     """Last change of any file or link to it, seconds since 1970."""
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """The names that the checkpoint may be known by."""
+        return self.mark, self.weights_mark
 
 
 def read_state(folder: Path, model: Path) -> FolderState | None:
@@ -28,7 +44,7 @@ def read_state(folder: Path, model: Path) -> FolderState | None:
     Raises:
         OSError: it cannot be read now, which tells nothing of it: look again.
     """
-    weights, everything = (blake2b(os.fsencode(folder.absolute()), digest_size=16) for _ in range(2))
+    model_files, weights, everything = (blake2b(os.fsencode(folder.absolute()), digest_size=16) for _ in range(3))
     saved_s = changed_s = 0.0
     try:
         with os.scandir(model) as listing:
@@ -40,6 +56,8 @@ def read_state(folder: Path, model: Path) -> FolderState | None:
             )
             everything.update(line)
             changed_s = max(changed_s, status.st_mtime, status.st_ctime)
+            if is_weights(entry.name) or entry.name in _MODEL_FILES:
+                model_files.update(line)
             if is_weights(entry.name):
                 weights.update(line)
                 saved_s = max(saved_s, status.st_mtime)
@@ -47,4 +65,10 @@ def read_state(folder: Path, model: Path) -> FolderState | None:
         return None
     if not saved_s:
         return None
-    return FolderState(weights.hexdigest(), everything.hexdigest(), datetime.fromtimestamp(saved_s, UTC), changed_s)
+    return FolderState(
+        mark=model_files.hexdigest(),
+        weights_mark=weights.hexdigest(),
+        signature=everything.hexdigest(),
+        saved_at=datetime.fromtimestamp(saved_s, UTC),
+        changed_s=changed_s,
+    )

@@ -20,6 +20,7 @@ from schemas.alerts import AlertRecord
 from schemas.config import EvaluationConfig
 from schemas.errors import DatasetError, MilepostError
 from schemas.events import CheckpointLanded, EvaluationCompleted, EvaluationFailed, Event
+from schemas.stand_in import DUMMY_ENGINE, is_dummy
 from schemas.summary import WHOLE_SET, RunSummary
 from tasks.alerts.ledger import alert_folder, end_failures, enter_record, make_record
 from tasks.alerts.message import compose
@@ -98,7 +99,8 @@ def announce_completion(summary: RunSummary, config: EvaluationConfig) -> None:
         checkpoint=summary.checkpoint,
         global_step=summary.global_step,
         dataset=summary.dataset,
-        message=f"accuracy {shown} over {summary.num_scored} samples, {summary.num_failed} without a verdict",
+        message=(f"{DUMMY_ENGINE}: " if is_dummy(summary.engine) else "")
+        + f"accuracy {shown} over {summary.num_scored} samples, {summary.num_failed} without a verdict",
         link=str(RunDirectory(path=summary.run_dir).page_path),
         run_id=summary.run_id,
         accuracy=value,

@@ -14,6 +14,7 @@ from infra.checkpoints.digests import digest_checkpoint
 from infra.checkpoints.global_step import named_position
 from infra.checkpoints.hub import fetch_checkpoint, is_hub_id
 from infra.checkpoints.layouts.base import is_folder
+from infra.checkpoints.model_config import digest_model_config
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.pins import (
     Pin,
@@ -42,7 +43,7 @@ class ResolvedCheckpoint:
     report: CheckpointReport
     """What inspection found, its paths inside `folder`."""
     identity: CheckpointIdentity
-    """Digests of weights, tokenizer and chat template."""
+    """Digests of weights, configuration, tokenizer and chat template."""
     folder: Path
     """Where the engine loads from: weights, configuration, tokenizer and chat template (tokenizer_path's, if set). Of
     an adapter: its base's, with the tokenizer that goes with the two."""
@@ -118,7 +119,7 @@ def inspect_source(config: EvaluationConfig) -> tuple[CheckpointReport, Path] | 
 
 
 def identify_checkpoint(report: CheckpointReport, *, cache_file: Path | None = None) -> CheckpointIdentity:
-    """Return the digests of a complete checkpoint's weights, tokenizer and chat template.
+    """Return the digests of a complete checkpoint's weights, configuration, tokenizer and chat template.
 
     Raises:
         CheckpointError: a file vanished, cannot be read, or changed while it was read.
@@ -128,6 +129,7 @@ def identify_checkpoint(report: CheckpointReport, *, cache_file: Path | None = N
         weight_digest=digest_checkpoint(report, cache_file=cache_file),
         tokenizer_digest=digest_tokenizer(folder),
         chat_template_digest=digest_chat_template(find_chat_template(folder)),
+        model_config_digest=digest_model_config(report),
     )
 
 

@@ -38,7 +38,7 @@ def find_onsets(
         StoreError: the store cannot be read.
     """
     store = open_store(config.cluster.folder)
-    siblings = find_siblings(store, identity, any_version=True, own_samples=True)
+    siblings = find_siblings(store, identity, engine=plan.engine, any_version=True, own_samples=True)
     earlier = select_earlier(siblings, identity)
     later = [run for run in siblings if run not in earlier]
     before, after = (_read_onsets(store, runs, config, plan) for runs in (earlier[::-1], later))

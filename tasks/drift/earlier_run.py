@@ -33,5 +33,5 @@ def compare_with_earlier_run(config: EvaluationConfig, session: RunSession) -> O
 
 
 def _find_earlier(store: Store, identity: RunIdentity, plan: Plan) -> PublishedRun | None:
-    earlier = select_earlier(find_siblings(store, identity), identity)
+    earlier = select_earlier(find_siblings(store, identity, engine=plan.engine), identity)
     return next((run for run in reversed(earlier) if is_sampled_alike(store, run, plan)), None)

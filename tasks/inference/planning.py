@@ -15,6 +15,7 @@ import pyarrow as pa
 from schemas.checkpoint import CheckpointIdentity
 from schemas.identity import SampleKey
 from schemas.inference import EngineName, Plan, PlannedItem, RefusedItem, SamplingSpec
+from schemas.stand_in import StandInConfig
 from schemas.tables import WORK_SCHEMA
 
 _DEFAULT_BATCH_SIZES: Final[dict[tuple[EngineName, bool], int]] = {
@@ -36,6 +37,7 @@ class PlanSettings(NamedTuple):
     max_model_len: int
     sampling: SamplingSpec
     strict: bool = False
+    stand_in: StandInConfig | None = None
 
 
 def planned_dtype(dtype: str, engine: EngineName, *, strict: bool, on_gpu: bool) -> str:
@@ -70,10 +72,12 @@ def make_plan(
         weight_digest=identity.weight_digest,
         tokenizer_digest=identity.tokenizer_digest,
         chat_template_digest=identity.chat_template_digest,
+        model_config_digest=identity.model_config_digest,
         dataset=dataset,
         dataset_version=dataset_version,
         sampling=settings.sampling,
         strict=settings.strict,
+        stand_in=settings.stand_in,
         max_model_len=settings.max_model_len,
         items=tuple(items),
         refused=tuple(refused),

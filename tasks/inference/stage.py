@@ -12,6 +12,7 @@ from infra.batch_sizes import BatchSizeMemory, RunKind
 from infra.launchers.placement import Device
 from infra.provenance import collect_provenance
 from infra.store import open_store
+from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig
 from schemas.errors import MilepostError, TransientError
 from schemas.inference import Plan, SamplingSpec, WorkerResult, WorkerSpec
@@ -39,6 +40,43 @@ _SUBMIT_AGAIN_S: Final = 5.0
 logger = logging.getLogger(__name__)
 
 
+def make_run_plan(
+    config: EvaluationConfig,
+    identity: CheckpointIdentity,
+    eos_token_ids: tuple[int, ...],
+    validation_set: ValidationSet,
+    *,
+    device: Device,
+) -> Plan:
+    """Return the plan of a run: everything that decides an answer goes into its key (docs/resuming.md lists it)."""
+    generation, strict = config.generation, config.consistency.strict
+    return make_plan(
+        identity=identity,
+        dataset=validation_set.name,
+        dataset_version=validation_set.version,
+        items=validation_set.prompts.items,
+        refused=validation_set.prompts.refused,
+        settings=PlanSettings(
+            seed=config.seed,
+            n_samples=generation.n_samples,
+            engine=config.engine_name,
+            dtype=planned_dtype(config.actor.dtype, config.engine_name, strict=strict, on_gpu=device == "cuda"),
+            strict=strict,
+            max_model_len=validation_set.max_model_len,
+            sampling=SamplingSpec(
+                temperature=generation.temperature,
+                top_p=generation.top_p,
+                top_k=generation.top_k,
+                max_new_tokens=generation.max_new_tokens,
+                min_new_tokens=generation.min_new_tokens,
+                stop=generation.stop,
+                eos_token_ids=eos_token_ids,
+            ),
+            stand_in=config.engine.stand_in,
+        ),
+    )
+
+
 def plan_run(
     config: EvaluationConfig, checkpoint: ResolvedCheckpoint, validation_set: ValidationSet, *, now: datetime
 ) -> RunSession:
@@ -49,36 +87,10 @@ def plan_run(
         SetupError: the engine's environment is not there, or there are fewer devices than replicas.
         StoreError: the run folder cannot be made or read.
     """
-    generation = config.generation
     check_adapter(config, checkpoint.report)
     engine_python, device, placements, engine_packages = lay_out_replicas(config)
     provenance = collect_provenance().model_copy(update={"engine_packages": engine_packages})
-    plan = make_plan(
-        identity=checkpoint.identity,
-        dataset=validation_set.name,
-        dataset_version=validation_set.version,
-        items=validation_set.prompts.items,
-        refused=validation_set.prompts.refused,
-        settings=PlanSettings(
-            seed=config.seed,
-            n_samples=generation.n_samples,
-            engine=config.engine_name,
-            dtype=planned_dtype(
-                config.actor.dtype, config.engine_name, strict=config.consistency.strict, on_gpu=device == "cuda"
-            ),
-            strict=config.consistency.strict,
-            max_model_len=validation_set.max_model_len,
-            sampling=SamplingSpec(
-                temperature=generation.temperature,
-                top_p=generation.top_p,
-                top_k=generation.top_k,
-                max_new_tokens=generation.max_new_tokens,
-                min_new_tokens=generation.min_new_tokens,
-                stop=generation.stop,
-                eos_token_ids=checkpoint.report.eos_token_ids,
-            ),
-        ),
-    )
+    plan = make_run_plan(config, checkpoint.identity, checkpoint.report.eos_token_ids, validation_set, device=device)
     memory = _batch_size_memory(config, checkpoint, plan, device=device, provenance=provenance)
     settings = ReplicaSettings(
         model_path=checkpoint.folder,

@@ -26,12 +26,13 @@ def describe(report: RegressionReport, check: RegressionCheck) -> str:
         f"{report.metric} {check.value:.3f} is {-check.difference:.3f} below the {check.against} checkpoint's "
         f"{check.against_value:.3f} ({describe_place(check.run_id, check.global_step)}), 95% interval "
         f"{_interval(check)}, over {check.num_items} items"
+        + ("; its config.json or EOS ids differ too" if check.config_differs else "")
     )
 
 
 def _row(check: RegressionCheck) -> list[str]:
     return [
-        check.against,
+        check.against + (" (other config.json)" if check.config_differs else ""),
         UNDEFINED if check.global_step is None else str(check.global_step),
         check.run_id,
         f"{check.against_value:.3f}",

@@ -34,7 +34,7 @@ def check_regression(config: EvaluationConfig, session: RunSession) -> Regressio
         StoreError: a run cannot be read, or the result not written.
     """
     store = open_store(config.cluster.folder)
-    siblings = find_siblings(store, session.identity)
+    siblings = find_siblings(store, session.identity, engine=session.plan.engine)
     earlier = select_earlier(siblings, session.identity)
     compared = dict(_select_compared(store, earlier, config, session))
     if not compared:
@@ -44,15 +44,21 @@ def check_regression(config: EvaluationConfig, session: RunSession) -> Regressio
         zip(("previous", "best"), split_level(spend(settings.alpha, len(siblings)), len(earlier)), strict=True)
     )
     samples = pq.read_table(session.run.samples_path, columns=list(_COLUMNS))
-    checks = [
+    found = [
         _compare(store, run, samples, against=against, level=levels[against], minimum_effect=settings.minimum_effect)
         for against, run in compared.items()
+    ]
+    own = session.plan.model_config_digest
+    checks = [
+        check.model_copy(update={"config_differs": compared[check.against].model_config_digest not in (own, None)})
+        for check in found
+        if check is not None
     ]
     report = RegressionReport(
         metric="mean score",
         minimum_effect=settings.minimum_effect,
         num_looks=len(siblings),
-        checks=tuple(check for check in checks if check is not None),
+        checks=tuple(checks),
     )
     write_text_atomically(session.run.regression_path, report.model_dump_json(indent=1) + "\n")
     return report

@@ -16,6 +16,7 @@ from schemas.consistency import ConsistencyReport
 from schemas.degeneration import DegenerationReport
 from schemas.drift import DriftCheck, OutputDrift
 from schemas.regression import RegressionReport
+from schemas.stand_in import is_dummy
 from schemas.summary import RunSummary
 from tasks.drift.plots import plot_feature
 from tasks.drift.report import describe_status, name_verdict, tabulate_features
@@ -56,6 +57,7 @@ def render_page(summary: RunSummary, guards: Guards, *, provenance: Sequence[tup
     features = report.features if report else ()
     return _template().render(
         summary=summary,
+        is_dummy=is_dummy(summary.engine),
         metrics=tabulate_metrics(headline_metrics(summary.metrics)),
         drift=guards.drift,
         drift_verdict=name_verdict(guards.drift) if guards.drift else "",

@@ -9,6 +9,7 @@ from infra.store import Store
 from infra.text_table import UNDEFINED, TextTable, escape_markdown, format_number, to_markdown
 from schemas.comparison import Comparison
 from schemas.errors import DatasetError, StoreError
+from schemas.stand_in import DUMMY_ENGINE, is_dummy
 from schemas.store import PublishedRun
 from schemas.summary import WHOLE_SET, MetricValue, RunSummary
 from tasks.degeneration.report import describe as describe_degeneration
@@ -64,6 +65,8 @@ def _lines(summary: RunSummary, guards: Guards, earlier: EarlierRun | None) -> I
     accuracy = next((format_estimate(row) for row in metrics if row.metric == "accuracy"), UNDEFINED)
     yield f"## Accuracy {accuracy} on {escape_markdown(summary.dataset)}"
     yield ""
+    if is_dummy(summary.engine):
+        yield f"**{DUMMY_ENGINE}**: the answers are made up and say nothing of the checkpoint.\n"
     yield (
         f"{escape_markdown(summary.checkpoint)}{_step(summary.global_step)}{_base(summary)}: {summary.num_scored:,} of "
         f"{summary.num_planned:,} samples scored, {summary.num_failed:,} without a verdict."

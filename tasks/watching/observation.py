@@ -111,14 +111,14 @@ class Observer:
             state, hindrance = _read_state(one)
             if state is None:
                 pending.append(self._without_model(one, hindrance))
-            elif state.mark not in known:
+            elif not _is_known(state, known):
                 report = self._inspect(one, state)
                 unlanded[one.folder] = self._describe_pending(one, state, report)
                 if report.status == "complete" and self._is_finished(one, state, announced, found[number + 1 :]):
                     whole.append(WholeCheckpoint(found=_with_state(one, report), report=report, state=state))
                 else:
                     pending.append(unlanded[one.folder])
-        before = [one for one in self._unlanded.values() if one.folder and one.folder.mark not in known]
+        before = [one for one in self._unlanded.values() if one.folder and not _is_known(one.folder, known)]
         gone = [one for one in before if _is_removed(one.found.folder)]
         self._unlanded = unlanded
         self._rested = {one.found.folder for one in pending if one.folder is None and one.has_rested}
@@ -194,6 +194,11 @@ def describe_landed(found: FoundCheckpoint, state: FolderState, *, number: int, 
         landed_at=now,
         model_name=found.folder.name or "checkpoint",
     )
+
+
+def _is_known(state: FolderState, known: Collection[str]) -> bool:
+    """Whether a folder is known as it is, or by its weights alone to an earlier version."""
+    return any(mark in known for mark in state.marks)
 
 
 def _may_change(report: CheckpointReport) -> bool:

@@ -7,6 +7,7 @@ the published run tells of each.
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.dataset as pads
 
@@ -19,22 +20,33 @@ from tasks.inference.worker_files import read_heartbeat
 from tasks.watching.evaluation_key import evaluation_key
 
 
-def find_published(fileroot: Path, *, weight_digest: str, key: str) -> str | None:
-    """Return the newest published run of these weights whose configuration has this key; None without one.
+class EvaluatedModel(NamedTuple):
+    """Which model's runs are looked for."""
+
+    weight_digest: str
+    """Of its weights: finds candidates without reading their plans."""
+    model_key: str
+    """As in LandedCheckpoint; equal to the former, where an earlier version went by the weights alone."""
+
+
+def find_published(fileroot: Path, model: EvaluatedModel, *, key: str) -> str | None:
+    """Return the newest published run of a model whose configuration has this key; None without one.
 
     Raises:
         StoreError: the store cannot be read.
     """
     runs = open_store(fileroot).table("runs")
     matching = runs.to_table(
-        columns=["run_id"], filter=(pads.field("weight_digest") == weight_digest) & pads.field("regrade_of").is_null()
+        columns=["run_id"],
+        filter=(pads.field("weight_digest") == model.weight_digest) & pads.field("regrade_of").is_null(),
     )
     run_ids = sorted(map(str, matching.column("run_id").to_pylist()), reverse=True)
-    return next((name for name in run_ids if _key_of(run_at(fileroot, name)) == key), None)
+    runs_of_weights = (run_at(fileroot, name) for name in run_ids)
+    return next((run.run_id for run in runs_of_weights if _key_of(run) == key and _is_made_by(model, run)), None)
 
 
-def is_being_made(fileroot: Path, *, weight_digest: str, key: str, stopping: threading.Event) -> bool:
-    """Whether a living process is at a run of these weights and this key.
+def is_being_made(fileroot: Path, model: EvaluatedModel, *, key: str, stopping: threading.Event) -> bool:
+    """Whether a living process is at a run of this model and this key.
 
     Waits a minute for a sign of life where such a run was last owned on another machine; a wait that `stopping` ends
     counts as one.
@@ -42,29 +54,31 @@ def is_being_made(fileroot: Path, *, weight_digest: str, key: str, stopping: thr
     Raises:
         StoreError: a run cannot be read.
     """
-    return any(
-        _key_of(run) == key and is_owned(run.path, stopping=stopping) for run in _unfinished(fileroot, weight_digest)
-    )
+    return any(_key_of(run) == key and is_owned(run.path, stopping=stopping) for run in _unfinished(fileroot, model))
 
 
-def num_finished(fileroot: Path, *, weight_digest: str, key: str) -> int:
-    """Return the finished samples of the unfinished run of these weights and this key, by its workers' heartbeats.
+def num_finished(fileroot: Path, model: EvaluatedModel, *, key: str) -> int:
+    """Return the finished samples of the unfinished run of this model and this key, by its workers' heartbeats.
 
     Raises:
         StoreError: a run cannot be read.
     """
-    runs = (run for run in _unfinished(fileroot, weight_digest) if _key_of(run) == key)
+    runs = (run for run in _unfinished(fileroot, model) if _key_of(run) == key)
     return sum(_num_done(folder) for run in runs for folder in run.replica_dirs())
 
 
-def _unfinished(fileroot: Path, weight_digest: str) -> Iterator[RunDirectory]:
-    for state in unfinished_runs(fileroot):
-        run = run_at(fileroot, state.run_id)
-        try:
-            if run.read_plan().weight_digest == weight_digest:
-                yield run
-        except MilepostError:
-            continue  # one that was killed before it had a plan
+def _unfinished(fileroot: Path, model: EvaluatedModel) -> Iterator[RunDirectory]:
+    runs = (run_at(fileroot, state.run_id) for state in unfinished_runs(fileroot))
+    return (run for run in runs if _is_made_by(model, run))
+
+
+def _is_made_by(model: EvaluatedModel, run: RunDirectory) -> bool:
+    """Whether a run is of this model; not so when it was killed before it had a plan."""
+    try:
+        plan = run.read_plan()
+    except MilepostError:
+        return False
+    return plan.weight_digest == model.weight_digest and model.model_key in (plan.weight_digest, plan.identity.digest)
 
 
 def _num_done(worker_folder: Path) -> int:

@@ -223,13 +223,13 @@ class Reconciler:
         Returns the marks of those that cannot be read.
         """
         folder = watched.evaluation.folder
-        marks, digests = folder.marks(), folder.digests()
+        marks, model_keys = folder.marks(), folder.model_keys()
         for mark in watched.landed.keys() - marks:
             del watched.landed[mark]
             watched.settled.discard(mark)
         for mark in tuple(watched.settled):
             known = watched.landed.get(mark)
-            if known is None or known.weight_digest not in digests:
+            if known is None or known.model_key not in model_keys:
                 watched.settled.discard(mark)
         unreadable: set[str] = set()
         for mark in marks - watched.landed.keys():
@@ -357,7 +357,7 @@ class Reconciler:
             self._hindrance = ""
         landed = item.watched.landed[item.mark] = evaluation.folder.read_landed(item.mark)
         record = _note_settled(item.watched, landed)
-        if ending == "impossible" and (waiting := evaluation.folder.read_record(landed.weight_digest or "")):
+        if ending == "impossible" and (waiting := evaluation.folder.read_record(landed.model_key or "")):
             self._on_given_up(evaluation, landed, waiting)
         if record is not None and item.mark not in item.watched.settled:
             if self._on_given_up(evaluation, landed, record):

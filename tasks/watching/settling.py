@@ -2,7 +2,7 @@
 
 Each step is on disk before the next one begins, and each may be the last of this process:
 
-    identify   landed.json gets the digest of the weights
+    identify   landed.json gets the digests of the model
     claim      owners/: nobody else is at an evaluation of these weights
     look       published already? being made by somebody? then there is nothing to do
     run        record.json says `running`, then the attempt is launched
@@ -25,16 +25,15 @@ from pathlib import Path
 from typing import Final, Literal
 
 from infra.checkpoints import inspect_checkpoint
-from infra.checkpoints.digests import digest_checkpoint
 from infra.run_ownership import RunOwnership
 from infra.watch_folder import WatchFolder
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError, MilepostError, TransientError
 from schemas.watch import EvaluationRecord, LandedCheckpoint
-from tasks.checkpoint.resolution import find_base
+from tasks.checkpoint.resolution import find_base, find_tokenizer, identify_checkpoint
 from tasks.watching.evaluation_key import evaluation_key
 from tasks.watching.launching import EvaluationEnd, EvaluationLauncher, EvaluationOrder, RunningEvaluation, cause_of
-from tasks.watching.published import find_published, is_being_made, num_finished
+from tasks.watching.published import EvaluatedModel, find_published, is_being_made, num_finished
 
 _POLL_S: Final = 0.2
 _STOP_S: Final = 30.0
@@ -75,7 +74,7 @@ def make_evaluation(config: EvaluationConfig) -> Evaluation:
 
 
 def identify(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoint:
-    """Return the checkpoint with the digest of its weights, or as vanished; either is on disk.
+    """Return the checkpoint with the digests of its model, or as vanished; either is on disk.
 
     Raises:
         CheckpointError: the weights cannot be read now.
@@ -83,15 +82,21 @@ def identify(evaluation: Evaluation, landed: LandedCheckpoint) -> LandedCheckpoi
     """
     model = _hold(evaluation, landed)
     if model is not None:
-        report = inspect_checkpoint(model, allow_pickle_weights=True)
+        tokenizer_path = evaluation.config.tokenizer_path
+        report = inspect_checkpoint(
+            model,
+            tokenizer_folder=find_tokenizer(tokenizer_path) if tokenizer_path else None,
+            allow_pickle_weights=True,
+        )
         try:
-            digest = digest_checkpoint(report, cache_file=evaluation.fileroot / "cache" / "weight_digests.json")
+            identity = identify_checkpoint(report, cache_file=evaluation.fileroot / "cache" / "weight_digests.json")
         except CheckpointError as exc:
             if evaluation.folder.is_untouched(landed):
                 raise  # what is held is what was linked: it can be read another time
             logger.warning("%s", exc)
         else:
-            found = landed.model_copy(update={"weight_digest": digest})
+            digests = {"weight_digest": identity.weight_digest, "identity_digest": identity.digest}
+            found = landed.model_copy(update=digests)
             evaluation.folder.update_landed(found)
             return found
     return _vanish(evaluation, landed)
@@ -111,21 +116,21 @@ def settle(
         TransientError: nothing can be launched now; it is as if this had not been called.
         StoreError: the folder, the store or a run cannot be read or written.
     """
-    digest = landed.weight_digest or ""
-    before = evaluation.folder.read_record(digest)
+    key = landed.model_key or ""
+    before = evaluation.folder.read_record(key)
     if before is not None and (hindrance := _hindrance(before, clock())) is not None:
         return hindrance
     being_made = partial(
-        is_being_made, evaluation.fileroot, weight_digest=digest, key=evaluation.folder.key, stopping=stopping
+        is_being_made, evaluation.fileroot, _model_of(landed), key=evaluation.folder.key, stopping=stopping
     )
     # each claim leaves files behind: none is made while what an ended watcher has launched goes on
-    if before is not None and before.state == "running" and evaluation.folder.is_interrupted(digest) and being_made():
+    if before is not None and before.state == "running" and evaluation.folder.is_interrupted(key) and being_made():
         return "elsewhere"
-    ownership = evaluation.folder.claim(digest, stopping=stopping)
+    ownership = evaluation.folder.claim(key, stopping=stopping)
     if ownership is None:
         return "elsewhere"
     try:
-        record = evaluation.folder.read_record(digest) or _new_record(digest, landed, clock())
+        record = evaluation.folder.read_record(key) or _new_record(landed, clock())
         if (hindrance := _hindrance(record, clock())) is not None:
             return hindrance
         if _publish_known(evaluation, record, clock):
@@ -137,8 +142,18 @@ def settle(
         ownership.release()
 
 
-def _new_record(digest: str, landed: LandedCheckpoint, now: datetime) -> EvaluationRecord:
-    return EvaluationRecord(weight_digest=digest, path=landed.path, series=secrets.token_hex(4), began_at=now)
+def _new_record(landed: LandedCheckpoint, now: datetime) -> EvaluationRecord:
+    return EvaluationRecord(
+        weight_digest=landed.weight_digest or "",
+        identity_digest=landed.identity_digest,
+        path=landed.path,
+        series=secrets.token_hex(4),
+        began_at=now,
+    )
+
+
+def _model_of(one: LandedCheckpoint | EvaluationRecord) -> EvaluatedModel:
+    return EvaluatedModel(one.weight_digest or "", one.model_key or "")
 
 
 def settled_record(evaluation: Evaluation, landed: LandedCheckpoint) -> EvaluationRecord | None:
@@ -147,7 +162,7 @@ def settled_record(evaluation: Evaluation, landed: LandedCheckpoint) -> Evaluati
     Raises:
         StoreError: its record cannot be read.
     """
-    record = None if landed.weight_digest is None else evaluation.folder.read_record(landed.weight_digest)
+    record = None if landed.model_key is None else evaluation.folder.read_record(landed.model_key)
     return record if record is not None and record.is_settled else None
 
 
@@ -157,11 +172,11 @@ def is_being_evaluated(evaluation: Evaluation, landed: LandedCheckpoint) -> bool
     Raises:
         StoreError: that cannot be told now.
     """
-    if landed.weight_digest is None or evaluation.folder.held_model(landed) is None:
+    if landed.model_key is None or evaluation.folder.held_model(landed) is None:
         return False
-    record = evaluation.folder.read_record(landed.weight_digest)
+    record = evaluation.folder.read_record(landed.model_key)
     is_running = record is not None and record.state == "running"
-    return is_running and not evaluation.folder.is_interrupted(landed.weight_digest)
+    return is_running and not evaluation.folder.is_interrupted(landed.model_key)
 
 
 def _hindrance(record: EvaluationRecord, now: datetime) -> Literal["settled", "later"] | None:
@@ -194,9 +209,9 @@ def _attempt(
     evaluation.folder.write_record(record)
     actor = evaluation.config.actor.model_copy(update={"path": str(landed.path), "pinned_path": str(model)})
     order = EvaluationOrder(
-        name=f"{evaluation.folder.key}-{record.weight_digest}-{record.series}{record.num_attempts + 1}",
+        name=f"{evaluation.folder.key}-{record.model_key}-{record.series}{record.num_attempts + 1}",
         config=evaluation.config.model_copy(update={"actor": actor}),
-        folder=evaluation.folder.result_folder(record.weight_digest),
+        folder=evaluation.folder.result_folder(record.model_key),
     )
     logger.info("evaluating %s (step %s)", landed.path, landed.position.global_step)
     try:
@@ -241,7 +256,7 @@ def _wait(running: RunningEvaluation, stopping: threading.Event) -> EvaluationEn
 
 def _publish_known(evaluation: Evaluation, record: EvaluationRecord, clock: Callable[[], datetime]) -> bool:
     """Note a published run of these weights, if there is one."""
-    run_id = find_published(evaluation.fileroot, weight_digest=record.weight_digest, key=evaluation.folder.key)
+    run_id = find_published(evaluation.fileroot, _model_of(record), key=evaluation.folder.key)
     if run_id is None:
         return False
     changes = {"state": "done", "run_id": run_id, "finished_at": clock(), "error": None, "not_before": None}
@@ -260,7 +275,7 @@ def _note_end(
     """
     num_samples = record.num_samples
     if end.cause == "lost":
-        found = num_finished(evaluation.fileroot, weight_digest=record.weight_digest, key=evaluation.folder.key)
+        found = num_finished(evaluation.fileroot, _model_of(record), key=evaluation.folder.key)
         num_samples = max(num_samples, found)
     is_ahead = num_samples > record.num_samples
     is_outage = end.cause in ("away", "impossible") or is_ahead

@@ -87,7 +87,7 @@ def _unlanded(evaluation: Evaluation, seen: Observation) -> list[tuple[_Line, Ev
 
 def _cell(evaluation: Evaluation, landed: LandedCheckpoint, is_wanted: bool, now: datetime) -> EvaluationCell:
     key = evaluation.folder.key
-    record = None if landed.weight_digest is None else evaluation.folder.read_record(landed.weight_digest)
+    record = None if landed.model_key is None else evaluation.folder.read_record(landed.model_key)
     if record is not None and record.is_settled:
         state: CellState = "done" if record.state == "done" else "failed"
         return EvaluationCell(evaluation=key, state=state, detail=record.error or "", run_id=record.run_id)
@@ -103,7 +103,7 @@ def _cell(evaluation: Evaluation, landed: LandedCheckpoint, is_wanted: bool, now
 def _progress(evaluation: Evaluation, record: EvaluationRecord, now: datetime) -> tuple[CellState, str]:
     """Return state and detail of an evaluation that is not settled."""
     if record.state == "running":
-        if evaluation.folder.is_interrupted(record.weight_digest):
+        if evaluation.folder.is_interrupted(record.model_key):
             return "waiting", "was interrupted; the next watcher goes on"
         return "running", ""
     due = "now" if record.not_before is None or record.not_before <= now else f"at {record.not_before:%H:%M:%S} UTC"

@@ -9,15 +9,16 @@ from typing import Any
 
 from infra.atomic import write_text_atomically
 from infra.checkpoints import inspect_checkpoint
-from infra.checkpoints.digests import digest_checkpoint
 from infra.run_directory import RunDirectory, create_run, find_resumable
 from infra.run_ownership import RunOwnership
 from infra.store import open_store
+from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig, config_to_yaml, load_config
 from schemas.errors import EngineError, TransientError
 from schemas.inference import Plan, SamplingSpec
 from schemas.run import RunState
 from schemas.states import RunStatus
+from tasks.checkpoint.resolution import identify_checkpoint
 from tasks.watching.launching import EndCause, EvaluationEnd, EvaluationOrder
 from tests.support.store_tables import run_tables
 
@@ -127,7 +128,7 @@ def begin(order: EvaluationOrder) -> tuple[RunDirectory, RunOwnership, RunState]
     report = inspect_checkpoint(folder)
     if report.status != "complete":
         raise EngineError(f"{folder} cannot be evaluated: {report.problems}")
-    plan = _plan(digest_checkpoint(report))
+    plan = _plan(identify_checkpoint(report))
     found = find_resumable(fileroot, plan.plan_key, config.experiment_name, config.trial_name)
     run, ownership = found or create_run(fileroot, plan.plan_key, datetime.now(UTC))
     state = RunState(
@@ -162,19 +163,17 @@ def _write_files(run: RunDirectory, plan: Plan, config: EvaluationConfig) -> Non
     write_text_atomically(run.config_path, config_to_yaml(config))
 
 
-def _plan(weight_digest: str) -> Plan:
+def _plan(identity: CheckpointIdentity) -> Plan:
     sampling = SamplingSpec(
         temperature=0.0, top_p=1.0, top_k=-1, max_new_tokens=1, min_new_tokens=0, stop=(), eos_token_ids=()
     )
     return Plan(
-        plan_key=weight_digest,
+        plan_key=identity.digest,
         seed=1,
         n_samples=1,
         engine="stand_in",
         dtype="float32",
-        weight_digest=weight_digest,
-        tokenizer_digest="t",
-        chat_template_digest="c",
+        **identity.model_dump(),
         dataset="d",
         dataset_version="v",
         sampling=sampling,

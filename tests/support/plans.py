@@ -10,7 +10,9 @@ from tasks.inference.planning import (
 
 def plan_of(num_items: int, n_samples: int, *, seed: int = 1, num_refused: int = 0) -> Plan:
     return make_plan(
-        identity=CheckpointIdentity(weight_digest="w", tokenizer_digest="t", chat_template_digest="c"),
+        identity=CheckpointIdentity(
+            weight_digest="w", tokenizer_digest="t", chat_template_digest="c", model_config_digest="m"
+        ),
         dataset="toy",
         dataset_version="v1",
         items=[PlannedItem(item_id=f"i{n}", prompt_hash=f"h{n}", num_prompt_tokens=n + 1) for n in range(num_items)],

@@ -82,6 +82,7 @@ class ReplicaRun:
                 weight_digest="w",
                 tokenizer_digest=digest_tokenizer(model),
                 chat_template_digest=digest_chat_template(find_chat_template(model)),
+                model_config_digest="m",
             ),
             dataset="questions",
             dataset_version="v",

@@ -14,8 +14,8 @@ from tests.support.store_tables import filled
 NUM_ITEMS = 200
 
 
-def publish(fileroot: Path, run_id: str, num_correct: int, *, first_item: int = 0) -> None:
-    """A run that answers the first so many of its problems."""
+def publish(fileroot: Path, run_id: str, num_correct: int, *, first_item: int = 0, **columns: str) -> None:
+    """A run that answers the first so many of its problems; `columns` are those of its row in `runs`."""
     names = {"run_id": run_id, "experiment_name": "exp"}
     samples = [
         {
@@ -29,7 +29,7 @@ def publish(fileroot: Path, run_id: str, num_correct: int, *, first_item: int = 
         for number in range(NUM_ITEMS)
     ]
     tables = {
-        "runs": filled(RUNS, [names]),
+        "runs": filled(RUNS, [names | {"engine": "vllm"} | columns]),
         "samples": filled(SAMPLES, samples),
         "metrics": filled(
             METRICS, [{**names, "subset": "all", "metric": "accuracy", "value": num_correct / NUM_ITEMS}]
@@ -87,3 +87,25 @@ def test_where_nothing_can_be_said_the_gate_does_not_pass(
 
 def test_an_effect_outside_of_its_range_is_refused(fileroot: Path) -> None:
     assert gate(fileroot, "worse", "--against", "before", "--minimum-effect", "2")[0] == 2
+
+
+def test_made_up_answers_are_marked_and_never_compared_with_a_model_s(fileroot: Path) -> None:
+    for run_id in ("dummy", "dummy-2"):
+        publish(fileroot, run_id, 100, engine="stand_in")
+    for command in (["gate", "dummy", "--against", "before"], ["compare", "before", "dummy"]):
+        result = CliRunner().invoke(app, [*command, "--fileroot", str(fileroot)])
+        assert result.exit_code == 2
+        assert "run dummy is of the dummy engine" in result.stderr
+    assert CliRunner().invoke(app, ["compare", "dummy", "dummy-2", "--fileroot", str(fileroot)]).exit_code == 0
+    listed = CliRunner().invoke(app, ["runs", "--fileroot", str(fileroot)]).stdout.splitlines()
+    assert {line.split()[0] for line in listed if "dummy engine 0.500" in line} == {"dummy", "dummy-2"}
+
+
+@pytest.mark.parametrize(("before", "after", "is_named"), [("a", "b", True), ("a", "a", False), (None, "b", False)])
+def test_another_configuration_of_the_model_is_named(
+    tmp_path: Path, before: str | None, after: str, is_named: bool
+) -> None:
+    for run_id, digest in (("before", before), ("after", after)):
+        publish(tmp_path, run_id, 100, **({} if digest is None else {"model_config_digest": digest}))
+    shown = CliRunner().invoke(app, ["compare", "before", "after", "--fileroot", str(tmp_path)]).stdout
+    assert ("differs  model_config_digest a -> b" in shown) is is_named

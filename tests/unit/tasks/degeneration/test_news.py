@@ -80,7 +80,7 @@ class Training:
             assert report.raised == signs
             events = list(find_events(session.identity, run, report))
             columns = session.identity.model_dump(exclude={"run_id", "experiment_name"})
-            tables = run_tables(run.run_id, config.experiment_name, **columns, finished_at=now)
+            tables = run_tables(run.run_id, config.experiment_name, **columns, finished_at=now, engine=plan.engine)
             open_store(self._fileroot).publish(run.run_id, config.experiment_name, tables)
         return events
 

@@ -80,6 +80,7 @@ def earlier(difference: float | None) -> EarlierRun:
         dataset_version="1" * 32,
         started_at=now,
         finished_at=now,
+        engine="vllm",
         num_planned=1000,
         num_scored=1000,
         num_failed=0,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.checkpoints.digests import digest_checkpoint
+from infra.checkpoints.folder_state import read_state
 from infra.watch_folder import WatchFolder
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
@@ -50,6 +51,47 @@ def test_the_same_weights_under_another_name_are_not_evaluated_again(root: Path,
     assert len(launcher.orders) == len(published_runs(config)) == 3
     assert set(states(root, config).values()) == {"done"}
     assert held(config) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "num_evaluated"),
+    [
+        ("config.json", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, 1),
+        ("generation_config.json", {"eos_token_id": 6}, 1),
+        ("tokenizer_config.json", {"add_prefix_space": True}, 1),
+        ("config.json", {"transformers_version": "5.9"}, 0),
+        ("generation_config.json", {"temperature": 0.3}, 0),
+        ("trainer_state.json", {"loss": 0.5}, 0),
+    ],
+)
+def test_the_same_weights_under_a_mended_configuration_are_another_model(
+    root: Path, tmp_path: Path, name: str, changes: dict[str, object], num_evaluated: int
+) -> None:
+    config, launcher = make_config(tmp_path), InstantLauncher()
+    reconcile(root, config, launcher)
+    path = root / "checkpoint-20" / name
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | changes))
+    assert reconcile(root, config, launcher).num_done == num_evaluated
+    assert len(published_runs(config)) == 3 + num_evaluated
+    assert set(states(root, config).values()) == {"done"}
+
+
+def test_what_a_version_settled_by_the_weights_alone_stays_settled(root: Path, tmp_path: Path) -> None:
+    config, launcher = make_config(tmp_path), InstantLauncher()
+    reconcile(root, config, launcher)
+    folder = make_evaluation(config).folder
+    for mark in folder.marks():  # as an earlier version left it
+        landed = folder.read_landed(mark)
+        state = read_state(landed.path, landed.path)
+        record = folder.read_record(landed.model_key or "")
+        assert state is not None
+        assert record is not None
+        (folder.path / "results" / record.model_key).rename(folder.path / "results" / record.weight_digest)
+        (folder.path / "checkpoints" / mark).rename(folder.path / "checkpoints" / state.weights_mark)
+        folder.write_record(record.model_copy(update={"identity_digest": None}))
+        folder.update_landed(landed.model_copy(update={"identity_digest": None, "mark": state.weights_mark}))
+    assert reconcile(root, config, launcher).num_done == 0
+    assert set(states(root, config).values()) == {"done"}
 
 
 def test_a_folder_saved_again_is_evaluated_again(root: Path, tmp_path: Path) -> None:
@@ -261,7 +303,7 @@ def test_a_final_one_is_held_while_its_weights_are_read_although_training_goes_o
             _train_on(root, config)
         return digest_checkpoint(report, cache_file=cache_file)
 
-    monkeypatch.setattr("tasks.watching.settling.digest_checkpoint", slowly)
+    monkeypatch.setattr("tasks.checkpoint.resolution.digest_checkpoint", slowly)
     reconciler = Reconciler(root, [make_evaluation(config)], InstantLauncher())
     with watching(reconciler):
         wait_until(lambda: states(root, config).get("checkpoint-50") == "done")
