@@ -202,7 +202,7 @@ def _prefect_api() -> Generator[Callable[[], None]]:
     """Have a Prefect API while the block runs; call what is yielded before it is needed."""
     set_prefect_defaults()
     from prefect.logging.handlers import APILogWorker
-    from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
     from flows.local_server import LocalServer
 
@@ -213,8 +213,13 @@ def _prefect_api() -> Generator[Callable[[], None]]:
         yield lambda: None
         return
     with LocalServer(PREFECT_HOME.value()) as server, ExitStack() as settings:
+
+        def use_server() -> None:
+            url = server.wait_ready()
+            settings.enter_context(temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: server.login}))
+
         try:
-            yield lambda: settings.enter_context(temporary_settings({PREFECT_API_URL: server.wait_ready()})) and None
+            yield use_server
         finally:
             # what the flow logged last is sent while there is a server to take it
             APILogWorker.drain_all(timeout=_LOG_END_S)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from flows.server_access import reach_loopback_directly
 from schemas.errors import MilepostError
 from schemas.paths import expand_user
 
@@ -44,6 +45,8 @@ def set_prefect_defaults() -> None:
     """Set what the user has not set of Prefect's environment variables; call it before Prefect is imported."""
     for name, value in _PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
+    if notice := reach_loopback_directly():
+        typer.echo(notice, err=True)
     # past all loggers, it prints the log lines that it cannot send, unless this is off
     logging.raiseExceptions = os.environ["PREFECT_LOGGING_INTERNAL_LEVEL"] == "DEBUG"
 

@@ -1,8 +1,5 @@
 """Registers what prefect.yaml declares with a Prefect server: what is there already and equal is left untouched."""
 
-import asyncio
-import shlex
-import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -11,16 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, ParameterTypeError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
-from prefect.workers.utilities import (
-    get_available_work_pool_types,
-    get_default_base_job_template_for_infrastructure_type,
-)
 from pydantic import ValidationError
 
 from flows.automations import read_targets, upsert_alerts
@@ -28,7 +20,7 @@ from flows.deployment_launcher import WORKING_DIR
 from flows.gpu_budget import ensure_budget
 from flows.preflight import check_layout_elsewhere
 from flows.registration import register, to_schedule
-from flows.run_process import ENGINE
+from flows.work_pools import COMMAND, PROCESS, ensure_closed_pool, is_closed, new_pool, run_command
 from schemas.config import EvaluationConfig
 from schemas.deployment import (
     Change,
@@ -45,10 +37,6 @@ from tasks.watching.settling import make_evaluation
 PREFECT_FILE: Final = Path(__file__).with_name("prefect.yaml")
 """The declarations that come with Milepost."""
 
-_EVALUATE: Final = "flows.evaluate.evaluate"
-"""The flow that has workers to start."""
-_PROCESS: Final = "process"
-"""Type of the pools whose runs are processes of the worker's machine, and see the files of this one."""
 _UNLIMITED_QUEUE: Final = "default"
 """Every pool has it; what runs there waits for evaluations instead of being one."""
 
@@ -62,6 +50,8 @@ class Pool(NamedTuple):
     """Its type, such as process."""
     is_new: bool
     """Whether it is to be made."""
+    is_closed: bool = True
+    """Whether it names the command of its runs itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +107,9 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
     with _refusals_translated(), get_client(sync_client=True) as client:
         held = {spec.name: _read_deployment(client, f"{flows[spec.name].name}/{spec.name}") for spec in specs}
         pool = _find_pool(client, wanted, [found.work_pool_name for found in held.values() if found], specs)
-        if wanted.config is not None and pool.type == _PROCESS:
+        if wanted.config is not None and pool.type == PROCESS:
             check_layout_elsewhere(wanted.config)
-        if wanted.root is not None and pool.type == _PROCESS:  # other pools have folders of their own
+        if wanted.root is not None and pool.type == PROCESS:  # other pools have folders of their own
             evaluations = [make_evaluation(wanted.config)] if wanted.config else []
             wanted = replace(wanted, root=find_root(wanted.root, evaluations, is_patient=True))
         blocks = read_targets(alerts)
@@ -170,13 +160,12 @@ def complete_spec(
     A schedule that the server holds stays on or off, but that a root that is new switches it on.
     """
     variables = {name: value for name, value in spec.work_pool.job_variables.items() if name != WORKING_DIR}
-    if pool.type == _PROCESS:
+    if pool.type == PROCESS:
         # where relative paths of the configuration start; PWD is the shell's, which need not be where this process is
         folder = before.job_variables.get(WORKING_DIR) if before and wanted.config is None else None
         variables[WORKING_DIR] = folder or str(Path.cwd())
-        # without one Prefect first starts a process that prepares the folder, and imports all of Prefect twice
-        program = "flows.run_process" if spec.entrypoint == _EVALUATE else ENGINE
-        variables["command"] = shlex.join([sys.executable, "-P", "-m", program])
+        if not pool.is_closed:
+            variables[COMMAND] = run_command()
     held = before.parameters if before else {}
     parameters = {name: held.get(name, value) for name, value in spec.parameters.items()}
     if wanted.config is not None and "config" in parameters:
@@ -219,13 +208,14 @@ def _find_pool(
     try:
         found = client.read_work_pool(name)
     except ObjectNotFound:
-        return Pool(name, wanted.pool_type or _PROCESS, is_new=True)
+        return Pool(name, wanted.pool_type or PROCESS, is_new=True)
     if wanted.pool_type not in (None, found.type):
         raise SetupError(
             f"the work pool {name!r} is of type {found.type!r}, not {wanted.pool_type!r}; leave --work-pool-type out, "
             "or name another pool with --pool"
         )
-    return Pool(name, found.type, is_new=False)
+    is_ours = found.type == PROCESS and name == specs[0].work_pool.name
+    return Pool(name, found.type, is_new=False, is_closed=is_ours or is_closed(found.base_job_template))
 
 
 def _ensure_pool(
@@ -234,19 +224,13 @@ def _ensure_pool(
     change: Change = "unchanged"
     if pool.is_new:
         with suppress(ObjectAlreadyExists):  # a worker of it that starts just now was quicker
-            client.create_work_pool(_new_pool(pool))
+            client.create_work_pool(new_pool(pool.name, pool.type))
             change = "created"
+    elif pool.type == PROCESS and pool.is_closed:
+        ensure_closed_pool(client, pool.name)
     found = client.read_work_pool(pool.name)
     done = [Registration(kind="work pool", name=found.name, id=str(found.id), change=change)]
     return done + [_ensure_queue(client, found, name, at_once) for name in sorted(filter(None, queues))]
-
-
-def _new_pool(pool: Pool) -> WorkPoolCreate:
-    template = asyncio.run(get_default_base_job_template_for_infrastructure_type(pool.type))
-    if template is None:
-        known = sorted(asyncio.run(get_available_work_pool_types()))
-        raise ConfigError(f"--work-pool-type {pool.type!r} is unknown; allowed: {', '.join(known)}")
-    return WorkPoolCreate(name=pool.name, type=pool.type, base_job_template=template)
 
 
 def _ensure_queue(client: SyncPrefectClient, pool: WorkPool, name: str, at_once: int | None) -> Registration:

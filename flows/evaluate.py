@@ -3,18 +3,21 @@
 Order and names only; each stage is a task of its own room.
 """
 
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from prefect import flow
 from prefect.futures import PrefectFuture, wait
 from prefect.runtime import deployment, flow_run
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
 from flows.gpu_budget import check_budget, gpus_held
 from flows.run_name import name_run
+from flows.server_access import use_login
 from infra.checkpoints.pins import release_pin, verify_pin
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
@@ -46,6 +49,13 @@ from tasks.validation_set.task import load_validation_set_task
 
 T = TypeVar("T")
 
+use_login()  # a script calls the flow without a command that would have done so
+
+
+def _one_thread_each() -> TaskRunner[PrefectFuture[Any]]:
+    """Have a thread for each replica: with fewer, as Prefect's setting may say, they wait for each other for ever."""
+    return cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner[Any](max_workers=sys.maxsize))
+
 
 def _name_run() -> str:
     parameters = flow_run.parameters
@@ -53,7 +63,12 @@ def _name_run() -> str:
     return name_run(config.at_checkpoint(parameters.get("checkpoint_path")))
 
 
-@flow(name="evaluate", flow_run_name=_name_run, description="Evaluate one checkpoint on one dataset")
+@flow(
+    name="evaluate",
+    flow_run_name=_name_run,
+    description="Evaluate one checkpoint on one dataset",
+    task_runner=_one_thread_each(),
+)
 def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> RunSummary:
     """Evaluate `config.actor.path` on `config.valid_dataset` and publish samples and metrics.
 

@@ -20,8 +20,6 @@ from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
 from prefect.states import Cancelled, Crashed
 
 from infra.processes import end_processes
-from schemas.errors import TransientError
-from tasks.alerts.task import PREFECT_FAILURES
 
 _AT_WORK: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 _RUN_ID: Final = "PREFECT__FLOW_RUN_ID"
@@ -29,7 +27,7 @@ _RUN_ID: Final = "PREFECT__FLOW_RUN_ID"
 _WHY: Final = "its worker is gone; what is finished is kept: the same evaluation goes on where it stopped"
 
 
-def end_leftover_runs(api_url: str, pool: str, worker: str, *, grace_s: float) -> int:
+def end_leftover_runs(client: SyncPrefectClient, pool: str, worker: str, *, grace_s: float) -> int:
     """End the runs of a work pool that are at work, and return how many there were; call it while no worker serves it.
 
     Their processes on this machine have `grace_s` seconds to stop what they have started. A run is `Crashed` then, upon
@@ -37,16 +35,8 @@ def end_leftover_runs(api_url: str, pool: str, worker: str, *, grace_s: float) -
     serves the pool too, nothing is touched: the runs may be its own.
 
     Raises:
-        TransientError: the server does not answer.
+        httpx.HTTPError, PrefectException: the server does not answer.
     """
-    try:
-        with SyncPrefectClient(api_url) as client:
-            return _end_runs(client, pool, worker, grace_s)
-    except PREFECT_FAILURES as exc:
-        raise TransientError(f"the Prefect server does not answer ({exc}); start again") from exc
-
-
-def _end_runs(client: SyncPrefectClient, pool: str, worker: str, grace_s: float) -> int:
     runs = _runs_at_work(client, pool)
     if not runs or _is_served(client, pool, worker):
         return 0

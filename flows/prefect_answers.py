@@ -12,6 +12,7 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
+from flows.server_access import use_login
 from schemas.errors import MilepostError, SetupError, TransientError
 from tasks.alerts.task import PREFECT_FAILURES
 
@@ -56,6 +57,7 @@ def check_answer() -> None:
         TransientError: nothing listens there.
         SetupError: what listens there is no Prefect server, wants another login, or is of another version.
     """
+    use_login()
     url = PREFECT_API_URL.value()
     try:
         with (

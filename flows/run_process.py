@@ -1,4 +1,4 @@
-"""The process of a deployment's evaluation: its workers import their engine while it imports Prefect.
+"""The process of a deployment's run; the workers of an evaluation import their engine while it imports Prefect.
 
 A process worker runs it in the place of `python -m prefect.engine`, which it is once the workers are started.
 """
@@ -10,6 +10,8 @@ from typing import Final
 
 ENGINE: Final = "prefect.engine"
 """Prefect's program for one run, whose id stands in the environment."""
+_PARAMETERS: Final = frozenset({"config", "checkpoint_path"})
+"""Parameters of the flow `evaluate`."""
 
 
 def main() -> None:
@@ -30,6 +32,8 @@ def start_workers_ahead(run_id: str) -> None:
     if api is None:
         return
     parameters = read_run_parameters(api, run_id)
+    if not parameters.keys() <= _PARAMETERS:  # a run of another flow, which may generate nothing
+        return
     path = parameters.get("checkpoint_path")
     config = EvaluationConfig.model_validate(parameters["config"]).at_checkpoint(None if path is None else str(path))
     check_layout(config)

@@ -4,6 +4,8 @@ A team's server has a database of its own and runs as a service; docs/prefect.md
 """
 
 import fcntl
+import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -12,7 +14,7 @@ import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 import typer
@@ -22,7 +24,11 @@ from flows.interruption import Interrupted, interruptible
 from flows.local_server import LocalServer, end_with_stdin
 from infra.processes import end_processes
 from infra.python_code import child_environment
-from schemas.errors import MilepostError, SetupError
+from infra.server_login import keep_login, read_login
+from schemas.errors import MilepostError, SetupError, TransientError
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 _CHECK_S: Final = 0.5
 _RUNS_END_S: Final = 20.0
@@ -41,30 +47,66 @@ def serve(port: int, pool: str) -> int:
         SetupError: the port is taken, another `milepost server` uses the same database, or the server does not start.
         MilepostError: server or worker ended by itself, or the server does not answer.
     """
-    from prefect.settings import PREFECT_HOME
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.settings import PREFECT_HOME, PREFECT_SERVER_API_AUTH_STRING
 
-    settings = TELEMETRY_OFF | {
-        "PREFECT__SERVER_FINAL": "1",
+    settings = {
         "PREFECT_UI_API_URL": "/api",  # whatever name or tunnel the browser uses
         "PREFECT_SERVER_UI_V2_ENABLED": "false",  # V2 loads parts of itself from elsewhere
         # on disk, as places that a limit has given away are: in memory, a restart would forget who is to give them back
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
     home = PREFECT_HOME.value()
+    api_url = f"http://127.0.0.1:{port}/api"
     _check_port(port)
     try:
-        with interruptible(), _only_one(home), LocalServer(home, port=port, settings=settings) as server:
-            typer.echo("starting: 10 to 30 seconds", err=True)
-            api_url = server.wait_ready()
-            page = api_url.removesuffix("/api")
-            typer.echo(f"UI       {page}\nin other shells: export PREFECT_API_URL={api_url}\nthen:    milepost deploy")
-            while True:
-                _work(server, api_url, pool)
+        with interruptible(), _only_one(home):
+            login = keep_login(home, api_url, PREFECT_SERVER_API_AUTH_STRING.value())
+            _hide_database(home)
+            with (
+                LocalServer(home, port=port, settings=settings, login=login) as server,
+                SyncPrefectClient(api_url, auth_string=login) as client,
+            ):
+                typer.echo("starting: 10 to 30 seconds", err=True)
+                server.wait_ready()
+                _print_addresses(api_url, login)
+                while True:
+                    _work(server, client, pool)
     except Interrupted as exc:
         return 0 if exc.number == signal.SIGINT else exc.exit_code
 
 
-def _work(server: LocalServer, api_url: str, pool: str) -> None:
+def print_login() -> None:
+    """Print what a browser has to send to the server of this home.
+
+    Raises:
+        SetupError: there has been no server yet.
+    """
+    from prefect.settings import PREFECT_HOME
+
+    home = PREFECT_HOME.value()
+    login = read_login(home)
+    if login is None:
+        raise SetupError(f"no login in {home}: `milepost server` makes it at its first start")
+    typer.echo(login)
+
+
+def _print_addresses(api_url: str, login: str) -> None:
+    typer.echo(f"UI       {api_url.removesuffix('/api')}")
+    # a log may have more readers than a terminal
+    typer.echo(f"login    {login if sys.stdout.isatty() else 'what `milepost server --login` prints'}")
+    if home := os.environ.get("PREFECT_HOME"):
+        typer.echo(f"in other shells: export PREFECT_HOME={shlex.quote(home)}")
+    typer.echo(f"in other shells: export PREFECT_API_URL={api_url}\nthen:    milepost deploy")
+
+
+def _hide_database(home: Path) -> None:
+    """Keep other users from a database that an earlier version made for all to read."""
+    for path in home.glob("prefect.db*"):
+        path.chmod(0o600)
+
+
+def _work(server: LocalServer, client: "SyncPrefectClient", pool: str) -> None:
     """End what earlier workers have left, then have a worker until it is killed, as by the kernel for want of memory.
 
     Raises:
@@ -72,11 +114,17 @@ def _work(server: LocalServer, api_url: str, pool: str) -> None:
         TransientError: the server does not answer.
     """
     from flows.leftover_runs import end_leftover_runs
+    from flows.work_pools import ensure_closed_pool
+    from tasks.alerts.task import PREFECT_FAILURES
 
-    num_ended = end_leftover_runs(api_url, pool, _WORKER_NAME, grace_s=_RUNS_END_S)
+    try:
+        ensure_closed_pool(client, pool)
+        num_ended = end_leftover_runs(client, pool, _WORKER_NAME, grace_s=_RUNS_END_S)
+    except PREFECT_FAILURES as exc:
+        raise TransientError(f"the Prefect server does not answer ({exc}); start again") from exc
     if num_ended:
         typer.echo(f"{num_ended} runs whose worker was gone have been ended; what they had finished is kept", err=True)
-    with _worker(api_url, pool) as worker:
+    with _worker(str(client.api_url).rstrip("/"), server.login, pool) as worker:
         while (code := worker.poll()) is None:
             server.check()
             time.sleep(_CHECK_S)
@@ -118,12 +166,17 @@ def _only_one(home: Path) -> Generator[None]:
 
 
 @contextmanager
-def _worker(api_url: str, pool: str) -> Generator[subprocess.Popen[bytes]]:
+def _worker(api_url: str, login: str, pool: str) -> Generator[subprocess.Popen[bytes]]:
     """Run a worker while the block does; afterwards end its runs, then itself."""
     command = [sys.executable, "-P", "-m", "flows.server", "worker", "start"]
+    settings = {
+        "PREFECT_WORKER_QUERY_SECONDS": _QUERY_S,
+        "PREFECT_API_URL": api_url,
+        "PREFECT_API_AUTH_STRING": login,
+    }
     process = subprocess.Popen(
         [*command, "--pool", pool, "--type", "process", "--name", _WORKER_NAME],
-        env=child_environment(**TELEMETRY_OFF, PREFECT_WORKER_QUERY_SECONDS=_QUERY_S, PREFECT_API_URL=api_url),
+        env=child_environment(**TELEMETRY_OFF, **settings),
         stdin=subprocess.PIPE,
         start_new_session=True,
     )

@@ -58,11 +58,17 @@ def server(
     pool: Annotated[
         str, typer.Option(metavar="NAME", help="Work pool that the worker serves, as `milepost deploy --pool` names it")
     ] = "milepost",
+    login: Annotated[
+        bool, typer.Option("--login", help="Print the login that a browser is asked for, and start nothing")
+    ] = False,
 ) -> None:
     """Run a Prefect server and a worker for one person until Ctrl-C; both end with it."""
     with errors_shown(as_json=False):
-        from flows.server import serve
+        from flows.server import print_login, serve
 
+        if login:
+            print_login()
+            return
         raise typer.Exit(serve(port, pool))
 
 

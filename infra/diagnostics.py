@@ -235,7 +235,7 @@ def check_prefect(api_url: str | None) -> Check:
     import httpx
 
     fix = "start it (`prefect server start`), correct PREFECT_API_URL, or unset it for a local server per run"
-    authorization = find_authorization()
+    authorization = find_authorization(api_url)
     headers = {"Authorization": authorization} if authorization else {}
     try:
         answer = httpx.get(f"{api_url.rstrip('/')}/health", timeout=PREFECT_TIMEOUT_S, headers=headers)

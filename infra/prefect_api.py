@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
+from infra.server_login import find_login
+
 _TIMEOUT_S: Final = 5.0
 """Longest wait for a server that answers nothing."""
 
@@ -33,15 +35,16 @@ def find_api() -> PrefectApi | None:
     url = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     if not url.startswith(("http://", "https://")):
         return None
-    return PrefectApi(url=url, authorization=find_authorization())
+    return PrefectApi(url=url, authorization=find_authorization(url))
 
 
-def find_authorization() -> str | None:
-    """Return the value of the header that a request to a Prefect server needs, from Prefect's variables."""
-    if login := os.environ.get("PREFECT_API_AUTH_STRING"):  # it goes before the key, as in Prefect's client
-        return f"Basic {b64encode(login.encode()).decode()}"
-    key = os.environ.get("PREFECT_API_KEY")
-    return f"Bearer {key}" if key else None
+def find_authorization(url: str) -> str | None:
+    """Return the value of the header that a request to the server needs: by Prefect's variables, else its own login."""
+    login, key = os.environ.get("PREFECT_API_AUTH_STRING"), os.environ.get("PREFECT_API_KEY")
+    if not login and key:  # the login goes before the key, as in Prefect's client
+        return f"Bearer {key}"
+    login = login or find_login(url)
+    return f"Basic {b64encode(login.encode()).decode()}" if login else None
 
 
 def post_event(
