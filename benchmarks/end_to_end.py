@@ -324,6 +324,7 @@ def main() -> int:
         os.environ["PREFECT_HOME"] = home
         with LocalServer(Path(home)) as server:
             os.environ["PREFECT_API_URL"] = server.wait_ready()
+            os.environ["PREFECT_API_AUTH_STRING"] = server.login
             # the worker's threads are the cores that its controller may use; the server stays free
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
             for job in QUICK_JOBS if options.quick else [JOBS[index] for index in options.jobs]:

@@ -29,7 +29,8 @@ def prefect_server(folder: Path) -> Generator[dict[str, str]]:
     """Yield the environment of commands that share one Prefect server, which keeps its files in `folder`."""
     os.environ["PREFECT_HOME"] = str(folder)
     with LocalServer(folder) as server:
-        ours = {"PREFECT_HOME": str(folder), "PREFECT_API_URL": server.wait_ready(), "CUDA_VISIBLE_DEVICES": ""}
+        access = {"PREFECT_API_URL": server.wait_ready(), "PREFECT_API_AUTH_STRING": server.login}
+        ours = {"PREFECT_HOME": str(folder), "CUDA_VISIBLE_DEVICES": "", **access}
         yield clean_environment(os.environ) | ours
 
 

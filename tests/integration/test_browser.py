@@ -38,10 +38,21 @@ def page(served: Served) -> Iterator[Page]:
         page.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
         page.on("request", lambda request: asked.append(request.url))
+        sign_in(page, served)
         yield page
         browser.close()
     foreign = [url for url in asked if not url.startswith((served.page, "data:", "blob:"))]
     assert foreign == []
+
+
+def sign_in(page: Page, served: Served) -> None:
+    """Give the login that the server's first page asks for."""
+    shown = served.milepost("server", "--login")
+    assert shown.returncode == 0, shown.stderr
+    page.goto(served.page)
+    page.get_by_placeholder("admin:pass").fill(shown.stdout.strip())
+    page.get_by_role("button", name="Login").click()
+    page.wait_for_url(lambda url: "login" not in url)
 
 
 def field(page: Page, label: str) -> Locator:

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from prefect.client.orchestration import SyncPrefectClient
 
 from flows.leftover_runs import end_leftover_runs
 from infra.run_directory import list_runs
@@ -42,6 +43,11 @@ def set_state(api: str, run: str, name: str) -> None:
     ask_api(api, f"flow_runs/{run}/set_state", {"state": {"type": name}, "force": True})
 
 
+def end_leftovers(api: str, worker: str, pool: str = POOL) -> int:
+    with SyncPrefectClient(api) as client:
+        return end_leftover_runs(client, pool, worker, grace_s=1.0)
+
+
 def state_of(api: str, run: str) -> str:
     return str(ask_api(api, f"flow_runs/{run}", method="GET")["state"]["type"])
 
@@ -51,22 +57,22 @@ def state_of(api: str, run: str) -> str:
 )
 def test_a_run_without_a_process_is_ended(api: str, run: str, before: str, after: str) -> None:
     set_state(api, run, before)
-    assert end_leftover_runs(api, POOL, "mine", grace_s=1.0) == 1
+    assert end_leftovers(api, "mine") == 1
     assert state_of(api, run) == after
-    assert end_leftover_runs(api, POOL, "mine", grace_s=1.0) == 0
+    assert end_leftovers(api, "mine") == 0
 
 
 def test_what_waits_for_a_worker_is_left_alone(api: str, run: str) -> None:
     set_state(api, run, "SCHEDULED")
-    assert end_leftover_runs(api, POOL, "mine", grace_s=1.0) == 0
-    assert end_leftover_runs(api, "another pool", "mine", grace_s=1.0) == 0
+    assert end_leftovers(api, "mine") == 0
+    assert end_leftovers(api, "mine", "another pool") == 0
     assert state_of(api, run) == "SCHEDULED"
 
 
 def test_what_another_worker_may_be_at_is_left_alone(api: str, run: str) -> None:
     ask_api(api, f"work_pools/{POOL}/workers/heartbeat", {"name": "of another machine"})
-    assert end_leftover_runs(api, POOL, "mine", grace_s=1.0) == 0
-    assert end_leftover_runs(api, POOL, "of another machine", grace_s=1.0) == 1
+    assert end_leftovers(api, "mine") == 0
+    assert end_leftovers(api, "of another machine") == 1
 
 
 @pytest.mark.needs_engine

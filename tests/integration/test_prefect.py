@@ -1,13 +1,16 @@
 """Deployments on a real server with a real worker: registered once, started by hand and by event, cancelled at once."""
 
+import base64
 import http.server
 import json
 import os
 import signal
 import threading
 import time
+import urllib.error
+import urllib.request
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,11 +20,13 @@ import prefect
 import psutil
 import pytest
 import yaml
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
 
 from flows.deployments import PREFECT_FILE, Pool, Wanted, complete_spec, read_deployments
+from flows.work_pools import ensure_closed_pool
 from infra.devcluster.cluster import DevCluster
 from schemas.errors import ConfigError
 from schemas.events import EvaluationFailed
@@ -166,6 +171,80 @@ def test_a_checkpoint_that_lands_is_evaluated_once(served: Served) -> None:
     served.ask("events", [event])
     time.sleep(3)
     assert len(served.runs("evaluate-on-landing")) == 1
+
+
+def status_of(
+    url: str, body: Mapping[str, object] | None = None, headers: Mapping[str, str] | None = None, method: str = "POST"
+) -> tuple[int, Mapping[str, str]]:
+    """Ask as anybody can, without the login; return status and headers."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return reply.status, dict(reply.headers)
+    except urllib.error.HTTPError as exc:
+        return exc.code, dict(exc.headers)
+
+
+def test_nobody_without_the_login_starts_anything_or_reads_a_secret(served: Served) -> None:
+    """Neither another user of the machine, nor a page of another origin, nor one whose name leads to this machine."""
+    deployment = served.deployment("evaluate")
+    before = len(served.runs("evaluate"))
+    start = f"{served.api}/deployments/{deployment['id']}/create_flow_run"
+    secrets = f"{served.api}/block_documents/filter"
+    wrong = {"Authorization": f"Basic {base64.b64encode(b'milepost:guess').decode()}"}
+    for headers in ({}, wrong, {"Content-Type": "text/plain"}, {"Origin": "http://evil.example"}):
+        assert status_of(start, {"job_variables": {"command": "touch x"}}, headers)[0] == 401
+        assert status_of(secrets, {"include_secrets": True}, headers)[0] == 401
+    for each in ("http://evil.example", served.page):
+        asked = {"Origin": each, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "*"}
+        status, said = status_of(start, None, asked, "OPTIONS")
+        assert (status, "access-control-allow-origin" in {name.lower() for name in said}) == (400, False)
+    known = {"Authorization": f"Basic {base64.b64encode(str(served.login).encode()).decode()}"}
+    port = served.api.rsplit(":", 1)[1].removesuffix("/api")
+    hosts = {"evil.example": 400, f"evil.example:{port}": 400, f"localhost:{port}": 200, "localhost": 200}
+    assert {host: status_of(secrets, {}, {**known, "Host": host})[0] for host in hosts} == hosts
+    assert len(served.runs("evaluate")) == before
+    home = Path(served.environment["PREFECT_HOME"])
+    hidden = [*home.glob("*.login"), *home.glob("prefect.db*")]
+    assert len(hidden) >= 2
+    assert [path.name for path in hidden if path.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.parametrize("variable", ["command", "comand", "command.x"])
+def test_a_run_cannot_name_its_program(served: Served, tmp_path: Path, variable: str) -> None:
+    deployment = served.deployment("evaluate")
+    wanted = {"parameters": {"config": CONFIG}, "job_variables": {variable: f"touch {tmp_path / 'ran'}"}}
+    status, reason = served.refusal(f"deployments/{deployment['id']}/create_flow_run", wanted)
+    assert (status, variable in reason) == (422, True), reason
+
+
+def test_a_run_of_no_deployment_cannot_either(served: Served, tmp_path: Path) -> None:
+    """The server looks at nothing that such a run asks for."""
+    run = {
+        "flow_id": served.ask("flows/", {"name": "evaluate"})["id"],
+        "work_pool_name": "milepost",
+        "state": {"type": "SCHEDULED", "state_details": {"scheduled_time": "2026-01-01T00:00:00Z"}},
+        "job_variables": {"command": f"touch {tmp_path / 'ran'}"},
+    }
+    assert served.finish(served.ask("flow_runs/", run)["id"]) in ("CRASHED", "FAILED")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_open_pool_of_an_earlier_version_is_closed(served: Served) -> None:
+    """Its deployments, too, have named their command."""
+    served.deploy(CONFIG)
+    closed = served.ask("work_pools/milepost", method="GET")["base_job_template"]
+    deployment = served.deployment("evaluate")
+    opened = closed["variables"] | {"additionalProperties": True}
+    opened["properties"] = opened["properties"] | {"command": {"type": "string"}}
+    served.ask("work_pools/milepost", {"base_job_template": closed | {"variables": opened}}, method="PATCH")
+    named = deployment["job_variables"] | {"command": "true"}
+    served.ask(f"deployments/{deployment['id']}", {"job_variables": named}, method="PATCH")
+    with SyncPrefectClient(served.api, auth_string=served.login) as client:
+        ensure_closed_pool(client, "milepost")
+    assert served.ask("work_pools/milepost", method="GET")["base_job_template"] == closed
+    assert served.deployment("evaluate")["job_variables"] == deployment["job_variables"]
 
 
 def updates(served: Served) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """`milepost server` as a user runs it, and what tests ask of it."""
 
+import base64
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 
 import psutil
 import yaml
+
+from infra.server_login import read_login
 
 ROOT = Path(__file__).resolve().parents[2]
 MILEPOST = (sys.executable, "-c", "from flows.cli import main; main()")
@@ -53,10 +56,13 @@ def wait_for(condition: Callable[[], Any], what: str, *, timeout_s: float = PATI
     return found
 
 
-def ask_api(api: str, path: str, body: Any = None, *, method: str = "POST") -> Any:
+def ask_api(api: str, path: str, body: Any = None, *, method: str = "POST", login: str | None = None) -> Any:
     """Ask a server's API; again where its database is busy, which it says by 503, as Prefect's own client does."""
     data = None if method == "GET" else json.dumps({} if body is None else body).encode()
-    request = urllib.request.Request(f"{api}/{path}", data, {"Content-Type": "application/json"}, method=method)
+    headers = {"Content-Type": "application/json"}
+    if login is not None:
+        headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+    request = urllib.request.Request(f"{api}/{path}", data, headers, method=method)
     deadline = time.monotonic() + BUSY_S
     while True:
         try:
@@ -130,6 +136,11 @@ class Served:
         return self.api.removesuffix("/api")
 
     @property
+    def login(self) -> str | None:
+        """What it asks of a client; None for a server without a login."""
+        return read_login(Path(self.environment["PREFECT_HOME"]))
+
+    @property
     def log(self) -> str:
         """What it has said."""
         return (self.folder / "server.log").read_text("utf-8", "replace")
@@ -160,7 +171,7 @@ class Served:
 
     def ask(self, path: str, body: Any = None, *, method: str = "POST") -> Any:
         """Ask its API."""
-        return ask_api(self.api, path, body, method=method)
+        return ask_api(self.api, path, body, method=method, login=self.login)
 
     def refusal(self, path: str, body: Mapping[str, Any]) -> tuple[int, str]:
         """Ask for something that is refused; return status and reason."""
