@@ -164,7 +164,7 @@ class LocalServer:
     def _environment(self) -> dict[str, str]:
         ours = _ALWAYS | {_AUTH: self.login}
         if self._settings is not None:
-            return child_environment(**ours, **self._settings)
+            return child_environment(**ours | dict(self._settings))
         inherited = {name: value for name, value in child_environment().items() if not name.startswith("PREFECT_")}
         return inherited | ours | _HIDDEN | {"PREFECT_HOME": str(self._home.absolute())}
 
