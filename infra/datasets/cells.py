@@ -10,10 +10,13 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Final, cast
 
+from infra.datasets.numbers import FileNumber, may_be_rounded
 from infra.datasets.rows import Row, Turn
 from schemas.errors import DatasetError
 
 _SHOWN_CHARS: Final = 60
+_MAX_EXPONENT: Final = 400
+"""Beyond every double; a number is written out in digits, and 1e999999999 would fill the memory with them."""
 _ROLES: Final = ("system", "user", "assistant")
 
 
@@ -51,17 +54,29 @@ def as_text(value: object) -> str:
     gap in Parquet or a data frame): the same rows must give the same golds, ids and version.
 
     Raises:
-        DatasetError: the value is anything else (true, null, NaN, infinity, a list).
+        DatasetError: the value is anything else (true, null, NaN, infinity, a list), or a floating-point number that
+            may have lost digits before it was written.
     """
     if isinstance(value, str):
         return _encodable(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise DatasetError(f"is {shown(value)}, expected text or a number")
-    if not math.isfinite(value):
+    if isinstance(value, FileNumber) and value.digits is not None:
+        value = value.digits
+    if not (value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)):
         raise DatasetError(f"is {value}, expected text or a finite number")
     if isinstance(value, int):
         return str(value)
-    digits = format(Decimal(repr(value)) if isinstance(value, float) else value, "f")
+    if isinstance(value, float):
+        if may_be_rounded(value):
+            raise DatasetError(
+                f"is {value!r}, a floating-point number too large for its type to hold every digit; store it as an "
+                "integer, a decimal or text"
+            )
+        value = Decimal(repr(value))
+    if abs(value.adjusted()) > _MAX_EXPONENT:
+        raise DatasetError(f"is {value}, expected an exponent of at most {_MAX_EXPONENT}")
+    digits = format(value, "f")
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 

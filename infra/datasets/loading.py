@@ -14,7 +14,7 @@ from infra.datasets.defects import Defects
 from infra.datasets.digests import content_id, dataset_version
 from infra.datasets.naming import dataset_name
 from infra.datasets.rows import Adapter, Row, Source, SourceRow
-from infra.datasets.sources import hub, local_file, reasoning_gym_tasks
+from infra.datasets.sources import folder, hub, local_file, reasoning_gym_tasks
 from schemas.dataset import EvalItem, LoadedDataset
 from schemas.errors import DatasetError
 from schemas.paths import expand_user
@@ -94,7 +94,7 @@ def open_source(config: ValidDatasetConfig) -> Source:
     except OSError as exc:  # a name too long, a folder that may not be entered
         raise DatasetError(f"{config.path!r} cannot be looked at: {exc}; correct valid_dataset.path") from exc
     if is_folder:
-        return hub.open_folder(path, config)
+        return folder.open_folder(path, config)
     if is_there:
         return local_file.open_file(path, config)
     if hub.is_hub_id(config.path) and path.suffix.lower() not in local_file.READERS:

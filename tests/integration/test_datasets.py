@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from infra.datasets import load_dataset
@@ -139,6 +141,56 @@ def test_a_folder_of_files_has_splits(tmp_path: Path) -> None:
     assert load(folder, split="train").version == load(folder / "train.jsonl").version
     with pytest.raises(DatasetError, match=r"no split 'tset'; did you mean 'test'\? .*may be"):
         load(folder, split="tset")
+
+
+def test_a_folder_and_a_hub_dataset_give_what_the_single_file_gives(tmp_path: Path) -> None:
+    """All formats in one process without network: local folders, and snapshots as the hub's client caches them."""
+    texts = ["NA", "None", "null", "nan", "True", "001", "1e5", "10e4", "2024-05-17", "12345678901234567", "7.5"]
+    texts += ["1234567890123456789012", "0.12345678901234567890123"]
+    rows = [{"q": f"p{number}", "a": text, "id": text, "k": text} for number, text in enumerate(texts)]
+    literal = [f'{{"q": "n{number}", "a": {texts[number]}, "id": "n{number}", "k": "k"}}' for number in (9, 10, 11, 12)]
+    lines = [*(json.dumps(row) for row in rows), *literal]
+    files = {
+        "test.jsonl": "".join(line + "\n" for line in lines).encode(),
+        "test.json": f"[{','.join(lines)}]".encode(),
+        "test.csv": "".join(
+            f"{','.join(row)}\r\n" for row in [["q", "a", "id", "k"], *(r.values() for r in rows)]
+        ).encode(),
+    }
+    floats = pa.array([0.1, 2.5, None], pa.float32())
+    tables = {
+        "test.parquet": pa.Table.from_pylist(rows),
+        "more-test.parquet": pa.table({"q": ["a", "b"], "a": floats[:2], "id": ["1", "2"], "k": ["x", "y"]}),
+    }
+    for name, table in tables.items():
+        pq.write_table(table, tmp_path / name)
+        files[name] = (tmp_path / name).read_bytes()
+    repositories = {}
+    for name, content in files.items():
+        folder = tmp_path / name.replace(".", "_")
+        snapshot = tmp_path / "hub" / f"datasets--owner--{folder.name}" / "snapshots" / "0123abcd"
+        for place in (folder, snapshot):
+            place.mkdir(parents=True)
+            (place / name).write_bytes(content)
+        repositories[f"owner/{folder.name}"] = (str(folder), str(folder / name))
+    code = (
+        "import json; from infra.datasets import load_dataset; from schemas.valid_dataset import *\n"
+        "def load(path): return load_dataset(ValidDatasetConfig(path=path, columns=C), seed=1, check_golds=A).version\n"
+        "C = ColumnMapping(prompt='q', gold='a', id='id', subsets=('k',)); A = lambda golds: [None] * len(golds)\n"
+        f"print(json.dumps([[load(hub), *map(load, paths)] for hub, paths in {repositories}.items()]))"
+    )
+    versions = json.loads(run_apart(code, HF_HUB_OFFLINE="1", HF_HUB_CACHE=str(tmp_path / "hub")))
+    assert len(versions) == len(files)
+    assert all(len(set(same)) == 1 for same in versions), versions
+    assert len({same[0] for same in versions}) == 3  # JSON in two files, CSV and Parquet hold the same texts
+
+
+def test_a_readme_that_says_how_files_are_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("question;answer\n", encoding="utf-8")
+    card = "---\nconfigs:\n- config_name: main\n  sep: ';'\n  data_files:\n  - split: test\n    path: x.csv\n---\n"
+    (tmp_path / "README.md").write_text(card, encoding="utf-8")
+    with pytest.raises(DatasetError, match="sets sep=';'"):
+        load(tmp_path)
 
 
 def test_an_edited_folder_is_read_again(tmp_path: Path) -> None:

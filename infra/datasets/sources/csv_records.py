@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from infra.datasets.rows import SourceRow
+from infra.datasets.sources.regular_file import require_regular_file
 from schemas.errors import DatasetError
 
 _MAX_FIELD_CHARS = 2**31 - 1
@@ -17,6 +18,7 @@ def read_csv(path: Path) -> Iterator[SourceRow]:
     Raises:
         DatasetError: the file cannot be read or decoded, a quote is not closed, or the header names a column twice.
     """
+    require_regular_file(path)
     csv.field_size_limit(_MAX_FIELD_CHARS)
     number = 0
     try:

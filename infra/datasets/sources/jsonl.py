@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final, cast
 
 from infra.datasets.cells import shown
+from infra.datasets.numbers import parse_json_float
 from infra.datasets.rows import SourceRow
+from infra.datasets.sources.regular_file import require_regular_file
 from schemas.errors import DatasetError
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -30,7 +32,7 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return values
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=unique_keys)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=unique_keys, parse_float=parse_json_float)
 """One for all lines: making one costs as much as a short line."""
 
 
@@ -38,8 +40,9 @@ def read_jsonl(path: Path) -> Iterator[SourceRow]:
     """Yield one row per line that is not blank; a line that is no JSON object comes as a row with a problem.
 
     Raises:
-        DatasetError: the file cannot be read.
+        DatasetError: the file cannot be read, or is none.
     """
+    require_regular_file(path)
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):

@@ -6,6 +6,7 @@ from typing import Final
 
 from infra.datasets.cells import nearest
 from infra.datasets.rows import Source, SourceRow
+from infra.datasets.sources.arrow_rows import read_arrow
 from infra.datasets.sources.csv_records import read_csv
 from infra.datasets.sources.json_document import read_json_document
 from infra.datasets.sources.jsonl import read_jsonl
@@ -18,6 +19,7 @@ READERS: Final[dict[str, Callable[[Path], Iterator[SourceRow]]]] = {
     ".json": read_json_document,
     ".parquet": read_parquet,
     ".csv": read_csv,
+    ".arrow": read_arrow,
 }
 """Suffix to reader."""
 
@@ -50,6 +52,6 @@ def missing_path_error(path: Path) -> DatasetError:
         entries = []
     return DatasetError(
         f"dataset {str(path)!r} does not exist: there is no {wanted!r} in {folder.resolve()}{nearest(wanted, entries)} "
-        "Set valid_dataset.path to a .jsonl, .json, .parquet or .csv file, a folder, a hub id (owner/name) or "
+        "Set valid_dataset.path to a .jsonl, .json, .parquet, .csv or .arrow file, a folder, a hub id (owner/name) or "
         "reasoning_gym:<task>"
     )

@@ -2,30 +2,29 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING
 
 from infra.datasets.rows import SourceRow
-from schemas.errors import DatasetError
+from infra.datasets.sources.arrow_rows import BATCH_ROWS, number_rows, require_unique_columns
+from infra.datasets.sources.regular_file import require_regular_file
 
-_BATCH_ROWS = 4096
-"""Bounds memory beside the items: a few MB of Python objects at a time."""
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def read_parquet(path: Path) -> Iterator[SourceRow]:
     """Yield the file's rows.
 
     Raises:
-        DatasetError: the file is no Parquet, or damaged.
+        DatasetError: the file is no Parquet, damaged, has a column twice, or a value that Python has no form for.
     """
-    import pyarrow as pa
+    require_regular_file(path)
+    yield from number_rows(_record_batches(path), path, "Parquet")
+
+
+def _record_batches(path: Path) -> "Iterator[pa.RecordBatch]":
     import pyarrow.parquet as pq
 
-    number = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-                for values in cast("list[dict[str, object]]", batch.to_pylist()):
-                    number += 1
-                    yield SourceRow(number, values)
-    except (pa.ArrowException, OSError) as exc:
-        raise DatasetError(f"{path}: cannot be read as Parquet after row {number}: {exc}") from exc
+    with pq.ParquetFile(path) as file:
+        require_unique_columns(file.schema_arrow, str(path))
+        yield from file.iter_batches(batch_size=BATCH_ROWS)

@@ -91,7 +91,8 @@ def test_a_broken_line_is_named_and_its_neighbours_still_read(tmp_path: Path, li
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"a": 1}\n{"a": 2}\n', "name the file .jsonl"),
+        ('[{"a": 1}]\n[{"a": 2}]', "is not JSON"),
+        ('{"a": 1} {"a": 2}', "is not JSON"),
         ('[{"a": 1}', "is not JSON"),
         ('{"rows": []}', "'rows'"),
         ("7", "holds 7"),
