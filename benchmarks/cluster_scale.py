@@ -232,7 +232,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="milepost-scale-") as temporary:
         folder = Path(temporary) if options.keep is None else options.keep.absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)  # munge wants its socket within reach of all
         with (
             prefect_server(folder / "prefect") as environment,
             slurm_cluster(folder / "cluster", num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE) as cluster,

@@ -30,6 +30,8 @@ class KeySpec:
     """What it takes, in words."""
     kinds: frozenset[object]
     """The plain types it takes; those of its elements where it takes a list."""
+    is_mapping: bool
+    """Whether it takes values by names of the user's own."""
     nullable: bool
     """Whether null is a value of its own."""
     required: bool
@@ -68,7 +70,10 @@ def find_spec(path: KeyPath) -> KeySpec | None:
 def takes_text(path: KeyPath) -> bool:
     """Whether the key at `path` takes text."""
     spec = find_spec(path)
-    return spec is not None and spec.model is None and spec.takes_text
+    if spec is None:  # a name in a mapping of texts, such as a variable in scheduler.slurm.env
+        spec = find_spec(path[:-1])
+        return spec is not None and spec.is_mapping and spec.takes_text
+    return spec.model is None and spec.takes_text
 
 
 def child_names(path: KeyPath) -> tuple[str, ...]:
@@ -99,6 +104,7 @@ def _spec(path: KeyPath, field: FieldInfo) -> KeySpec:
         model=models[0] if models else None,
         type_name=_type_name(field.annotation),
         kinds=kinds - {NoneType},
+        is_mapping=get_origin(field.annotation) is dict,
         nullable=NoneType in kinds,
         required=field.is_required(),
         default=default,

@@ -10,7 +10,7 @@ from schemas.config_derivation import derive_values, engine_of, limit_to_max_tok
 from schemas.config_keys import key_specs, takes_text
 from schemas.config_origin import Origin, Origins
 from schemas.config_problems import describe_problems, raise_problems
-from schemas.config_source import KeyPath, Override, Tree, Value, parse_override, read_source
+from schemas.config_source import IsText, KeyPath, Override, Source, Tree, Value, parse_override, read_source
 from schemas.config_values import ValueReader
 from schemas.errors import ConfigError
 from schemas.evaluation import EvaluationConfig
@@ -49,15 +49,13 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
     Raises:
         ConfigError: everything that is wrong with file, overrides and values, shown together.
     """
-    source = read_source(Path(path), takes_text)
-    parsed, problems = _parse_overrides(overrides)
-    tree, derived = with_older_model(source.tree)
-    for override in parsed:
-        tree, problem = _apply(tree, override)
-        problems.extend(problem)
+    source, parsed, problems = _read(Path(path), overrides, takes_text)
+    tree, derived, more = _merge(source, parsed)
+    written, _, _ = _merge(*_read(Path(path), overrides, _always_text)[:2])
+    problems.extend(more)
     origins = Origins(source, parsed)
     origins.derived.update(derived)
-    reader = ValueReader(tree, origins)
+    reader = ValueReader(tree, written, origins)
     values = reader.read()
     problems.extend(reader.problems)
     problems.extend(derive_values(values, reader, origins))
@@ -82,15 +80,30 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
     )
 
 
-def _parse_overrides(overrides: Sequence[str]) -> tuple[tuple[Override, ...], list[str]]:
+def _always_text(_: KeyPath) -> bool:
+    return True
+
+
+def _read(path: Path, overrides: Sequence[str], is_text: IsText) -> tuple[Source, tuple[Override, ...], list[str]]:
+    """Return file and overrides as they are written, and what is wrong with the latter."""
     parsed: list[Override] = []
     problems: list[str] = []
     for text in overrides:
         try:
-            parsed.append(parse_override(text, takes_text))
+            parsed.append(parse_override(text, is_text))
         except ConfigError as exc:
             problems.append(str(exc))
-    return tuple(parsed), problems
+    return read_source(path, is_text), tuple(parsed), problems
+
+
+def _merge(source: Source, overrides: Sequence[Override]) -> tuple[Tree, dict[KeyPath, KeyPath], list[str]]:
+    """Return the tree with the overrides in it, the keys that stand under an older name, and what is wrong."""
+    tree, derived = with_older_model(source.tree)
+    problems: list[str] = []
+    for override in overrides:
+        tree, problem = _apply(tree, override)
+        problems.extend(problem)
+    return tree, derived, problems
 
 
 def _apply(tree: Tree, override: Override) -> tuple[Tree, list[str]]:

@@ -4,7 +4,7 @@ reads, and finds misspelt keys."""
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from schemas.config_keys import KeySpec, child_names, find_spec, key_specs, nearest
+from schemas.config_keys import KeySpec, child_names, find_spec, key_specs, nearest, takes_text
 from schemas.config_origin import Origins, show_value
 from schemas.config_source import KeyPath, Tree, Value
 from schemas.deciding_keys import DECIDING_KEYS, DERIVED_KEYS, ENGINE_SECTIONS, changes_nothing, neutral_values
@@ -21,10 +21,12 @@ _ABSENT: Final = object()
 class ValueReader:
     """Reads one merged configuration tree; call `read` once, then look at the other attributes."""
 
-    def __init__(self, tree: Tree, origins: Origins) -> None:
+    def __init__(self, tree: Tree, written: Tree, origins: Origins) -> None:
+        """`written`: the tree with every scalar as the text that stands in the file."""
         self._tree = tree
         self._origins = origins
         self._interpolator = _Interpolator(tree)
+        self._text_interpolator = _Interpolator(written)
         self.problems: list[str] = []
         self.ignored_sections: list[str] = []
         self.unknown_keys: list[str] = []
@@ -81,9 +83,7 @@ class ValueReader:
                 self.problems.append(f"{self._at(path, value)}: expected {spec.type_name}; write a number")
                 return _ABSENT
             return str(value).lower() if spec.takes_text else value
-        if isinstance(value, int | float) and spec.takes_text:
-            return str(value)  # `trial_name: ${seed}`
-        return value
+        return _as_text(value) if spec.takes_text else value
 
     def _resolve(self, raw: Value, path: KeyPath) -> object:
         """The value with its `${…}` replaced, or `_ABSENT` after noting why that cannot be done."""
@@ -91,7 +91,8 @@ class ValueReader:
         if not written:
             return raw
         self._origins.interpolations[path] = written
-        value, reason = self._interpolator.resolve(path, written)
+        interpolator = self._text_interpolator if takes_text(path) else self._interpolator
+        value, reason = interpolator.resolve(path, written)
         if reason:
             self.problems.append(f"{self._at(path, raw)}: {reason}")
             return _ABSENT
@@ -162,6 +163,13 @@ def nearest_key(path: KeyPath) -> str | None:
         return ".".join((*path[:-1], sibling))
     namesake = next((spec.dotted for spec in key_specs().values() if spec.path[-1] == path[-1]), None)
     return namesake or nearest(".".join(path), [spec.dotted for spec in key_specs().values()], cutoff=0.6)
+
+
+def _as_text(value: object) -> object:
+    """Text for the numbers in `value`: `trial_name: ${seed}` where the file has no seed takes the default."""
+    if isinstance(value, dict):
+        return {name: _as_text(item) for name, item in cast("dict[str, object]", value).items()}
+    return str(value) if isinstance(value, int | float) else value
 
 
 def _interpolated_text(raw: Value) -> str:

@@ -143,7 +143,7 @@ _WAITING: Final = frozenset(
 
 
 def parse_time_limit(text: str) -> int | None:
-    """Return the seconds of a time limit as Slurm writes it; None for no limit.
+    """Return the seconds of a time limit as Slurm writes it; None for no limit, which 0 asks for too.
 
     Raises:
         ValueError: it is none, with the forms that are.
@@ -155,10 +155,12 @@ def parse_time_limit(text: str) -> int | None:
         raise ValueError(f"allowed: {_TIME_RULE}")
     first, second, third = (int(match[name] or 0) for name in ("first", "second", "third"))
     if match["days"] is not None:
-        return ((int(match["days"]) * 24 + first) * 60 + second) * 60 + third
-    if match["third"] is not None:
-        return (first * 60 + second) * 60 + third
-    return first * 60 + second
+        seconds = ((int(match["days"]) * 24 + first) * 60 + second) * 60 + third
+    elif match["third"] is not None:
+        seconds = (first * 60 + second) * 60 + third
+    else:
+        seconds = first * 60 + second
+    return seconds or None
 
 
 def _one_line(text: str) -> str:
@@ -168,8 +170,7 @@ def _one_line(text: str) -> str:
 
 
 def _time_limit(text: str) -> str:
-    if parse_time_limit(text) == 0:
-        raise ValueError("a limit of 0 ends a job at once; leave it out for the partition's own")
+    parse_time_limit(text)
     return text
 
 
@@ -180,12 +181,14 @@ def _memory(text: str) -> str:
 
 
 def _variables(value: object) -> object:
+    """Whole numbers as text; a file's and an override's scalars arrive as they are written."""
     if not isinstance(value, dict):
         return value
-    return {
-        str(name): str(text) if isinstance(text, int | float) and not isinstance(text, bool) else text
-        for name, text in value.items()
-    }
+    variables: dict[object, object] = value
+    if wrong := [(name, number) for name, number in variables.items() if isinstance(number, float | bool)]:
+        name, number = wrong[0]
+        raise ValueError(f"{name} is {number!r} and no text, which may have lost how it was written; quote it")
+    return {str(name): str(text) if isinstance(text, int) else text for name, text in variables.items()}
 
 
 def _variable_names(value: dict[str, str]) -> dict[str, str]:
@@ -243,7 +246,8 @@ class SlurmConfig(Model):
     time: Annotated[Line, AfterValidator(_time_limit)] | None = Field(
         default=None, json_schema_extra={"allowed": _TIME_RULE}
     )
-    """Time limit of a replica. None: the partition's default. A run that needs longer goes on with the same command."""
+    """Time limit of a replica; 0 and UNLIMITED ask for none. None: the partition's default. A run that needs longer
+    goes on with the same command."""
     constraint: Line | None = None
     """Features that a node must have, such as `a100|h100`."""
     reservation: Line | None = None

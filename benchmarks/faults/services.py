@@ -36,7 +36,11 @@ def prefect_server(folder: Path) -> Generator[dict[str, str]]:
 
 @contextmanager
 def slurm_cluster(folder: Path, *, num_nodes: int = 3, gpus_per_node: int = 2) -> Generator[DevCluster]:
-    """Yield a cluster with accounting that is taken down afterwards; `folder` need not exist. Root only."""
+    """Yield a cluster with accounting that is taken down afterwards; `folder` need not exist. Root only.
+
+    Its parent is opened to all: munge takes no socket below a folder as `tempfile` makes it.
+    """
+    folder.parent.chmod(0o755)
     cluster = DevCluster(folder)
     spec = DevClusterSpec(
         num_nodes=num_nodes,

@@ -2,8 +2,10 @@
 
 import os
 import secrets
+import shlex
 import shutil
 import socket
+import stat
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -106,9 +108,15 @@ def write_files(state: DevClusterState, paths: ClusterPaths) -> None:
     """Make folders, device files, the secret of munge and Slurm's files; what is there already stays or is renewed.
 
     Raises:
-        SetupError: the folder cannot be written, or the machine refuses device files.
+        SetupError: the folder cannot be written, or munge takes no socket in it, or the machine refuses device files.
     """
     spec = state.spec
+    closed = [folder for folder in (paths.folder, *paths.folder.parents) if not folder.stat().st_mode & stat.S_IXOTH]
+    if closed:
+        raise SetupError(
+            f"{closed[0]} is closed to other users, and munge takes no socket below such a folder: `chmod o+x "
+            f"{shlex.quote(str(closed[0]))}`, or name another --folder"
+        )
     try:
         for name in ("etc", "run", "log", "dev", "state", *(f"spool.{node}" for node in node_names(spec))):
             (paths.folder / name).mkdir(exist_ok=True)

@@ -26,7 +26,9 @@ RANK_NAMES: Final = (
 """Written by torchrun, and by containers made for it, to the same effect."""
 DEVICE_NAMES: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """Which devices a process may use."""
-_FOREIGN_PREFIXES: Final = (*SCHEDULER_PREFIXES, "TORCHELASTIC_", "PREFECT_")
+_QUERY_PREFIXES: Final = ("SQUEUE_", "SINFO_", "SCANCEL_", "SACCT_", "SCONTROL_", "SALLOC_", "SPRIO_", "SSHARE_")
+"""Options of Slurm's commands from a login file: they hide jobs and nodes from our own questions."""
+_FOREIGN_PREFIXES: Final = (*SCHEDULER_PREFIXES, *_QUERY_PREFIXES, "TORCHELASTIC_", "PREFECT_")
 """Those of torchrun and Prefect too; Prefect's may hold credentials."""
 _FOREIGN_NAMES: Final = frozenset(
     {

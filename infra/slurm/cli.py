@@ -91,7 +91,8 @@ class CliClient:
     def jobs(self, name: str) -> list[JobRecord]:
         """Return this user's jobs of that name, ended ones too, from one squeue."""
         # -r: one line per element; the comment last, as it may hold the separator
-        command = ["squeue", "-h", "-r", "--me", "-t", "all", f"--name={name}", "-o", "%F|%K|%T|%r|%N|%k"]
+        # -a: jobs of hidden partitions too, else a running replica is taken for a lost one
+        command = ["squeue", "-a", "-h", "-r", "--me", "-t", "all", f"--name={name}", "-o", "%F|%K|%T|%r|%N|%k"]
         return [
             JobRecord(
                 job_id=match[1] if match[2] == "N/A" else f"{match[1]}_{match[2]}",
@@ -107,7 +108,7 @@ class CliClient:
     def end_of(self, job_id: str) -> JobEnd | None:
         """Return how a job ended, from one `scontrol show job`."""
         try:
-            answer = _run(["scontrol", "-o", "show", "job", job_id], self._env)
+            answer = _run(["scontrol", "-a", "-o", "show", "job", job_id], self._env)
         except _RefusedError:
             return None  # not remembered any more
         fields: dict[str, str] = {}
@@ -163,7 +164,7 @@ class CliClient:
 
     def nodes(self) -> list[NodeRecord]:
         """Return every node once for each of its partitions, from one sinfo."""
-        listing = self._ask(["sinfo", "-h", "-N", "-o", "%N|%P|%a|%l|%c|%G|%T"])
+        listing = self._ask(["sinfo", "-a", "-h", "-N", "-o", "%N|%P|%a|%l|%c|%G|%T"])
         return [_node(*line.split("|", 6)) for line in listing.splitlines() if line.count("|") >= 6]
 
     def _ask(self, command: Sequence[str]) -> str:

@@ -150,6 +150,36 @@ def test_numbers_without_a_dot_and_text_that_looks_like_numbers(write) -> None:
     assert (config.gconfig.temperature, config.gconfig.top_p) == (0.1, 0.5)
 
 
+WRITTEN = ["3.10", "0022", "4:00:00", "1e3", "1_0", "010", "0x1F", "no", "on", "True", "2024-01-01", "+7", ".5", "1.50"]
+TEXT_KEYS = [
+    "experiment_name",
+    "trial_name",
+    "valid_dataset.name",
+    "scheduler.slurm.account",
+    "scheduler.slurm.partition",
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_text_is_kept_as_it_is_written(write, text: str) -> None:
+    """In the file, as an override, inside braces, and through an interpolation into a section nobody types."""
+    file = (
+        MINIMAL + f"notes: {{v: {text}}}\nscheduler: {{slurm: {{env: {{A: {text}}}}}}}\ngconfig: {{stop: [{text}]}}\n"
+    )
+    overrides = [
+        f"scheduler.slurm.env.B={text}",
+        "scheduler.slurm.env.C=${notes.v}",
+        f"scheduler.slurm.env={{D: {text}}}",
+        f"valid_dataset.exclude_golds=[{text}]",
+        "eval_gconfig.stop=['${notes.v}']",
+    ]
+    config = load_config(write(file), overrides)
+    assert config.scheduler.slurm.env == dict.fromkeys("ABCD", text)
+    assert {config.gconfig.stop, config.generation.stop, config.valid_dataset.exclude_golds} == {(text,)}
+    for key in TEXT_KEYS if text.isalnum() else ["valid_dataset.name"]:
+        assert f": {text}\n" in config_to_yaml(load_config(write(file), [f"{key}={text}"])).replace("'", "")
+
+
 def test_interpolation_reaches_across_ignored_sections_lists_and_defaults(write) -> None:
     config = load_config(
         write(

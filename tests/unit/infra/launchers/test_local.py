@@ -65,4 +65,6 @@ def wait_for(path: Path) -> None:
 def test_the_clean_environment_keeps_what_names_no_job() -> None:
     kept = {"PATH": "/bin", "HOME": "/", "RANKING": "1", "HF_HOME": "/cache", "LD_LIBRARY_PATH": "/lib"}
     foreign = {"SLURM_STEP_ID": "1", "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "x", "VIRTUAL_ENV": "/venv"}
+    foreign |= {"SQUEUE_PARTITION": "cpu", "SINFO_NODES": "n1", "SCANCEL_STATE": "PENDING", "SACCT_FORMAT": "User"}
+    foreign |= {"SCONTROL_ALL": "0", "SBATCH_ACCOUNT": "other"}
     assert clean_environment(kept | foreign) == kept
