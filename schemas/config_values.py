@@ -1,6 +1,7 @@
 """Picks from a configuration tree the values that evaluation reads: interpolates them, ignores what only training
 reads, and finds misspelt keys."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -8,6 +9,7 @@ from schemas.config_keys import KeySpec, child_names, find_spec, key_specs, near
 from schemas.config_origin import Origins, show_value
 from schemas.config_source import KeyPath, Tree, Value
 from schemas.deciding_keys import DECIDING_KEYS, DERIVED_KEYS, ENGINE_SECTIONS, changes_nothing, neutral_values
+from schemas.secrets import ENVIRONMENT_RULE, may_read_variable
 from schemas.training_keys import OPEN_SECTIONS, TRAINING_KEYS, TRAINING_SECTIONS
 
 MISSING: Final = "???"
@@ -15,6 +17,8 @@ MISSING: Final = "???"
 
 _MISPLACED_FROM: Final = ("gconfig", "valid_dataset", "grading", "vllm", "sglang")
 """Sections whose keys, standing at top level, were meant for them: they decide what is generated or scored."""
+_VARIABLE: Final = re.compile(r"oc\.env\s*:\s*([^,}]*)")
+"""The name in `${oc.env:NAME}` and `${oc.env:NAME,default}`; one that is itself interpolated is no allowed name."""
 _ABSENT: Final = object()
 
 
@@ -188,15 +192,18 @@ class _Interpolator:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._root: Any = None
+        self._forbidden: list[str] = []
 
     def resolve(self, path: KeyPath, written: str) -> tuple[object, str]:
         """Return (value, "") of the key at `path`, or (None, why it cannot be interpolated); `written` is its text."""
         from omegaconf import OmegaConf
-        from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
+        from omegaconf.errors import InterpolationKeyError, InterpolationToMissingValueError, OmegaConfBaseException
 
+        if name := _forbidden_variable(written):
+            return None, _forbidden(name)
         try:
             if self._root is None:
-                self._root = OmegaConf.create(cast("dict[str, Any]", _without_malformed(_over_defaults(self._tree))))
+                self._root = OmegaConf.create(cast("dict[str, Any]", self._readable(_over_defaults(self._tree))))
             _check_grammar(written)
             node: Any = self._root
             for key in path:
@@ -205,8 +212,24 @@ class _Interpolator:
         except InterpolationKeyError as exc:
             return None, _missing_key(str(exc), self._tree)
         except (OmegaConfBaseException, RecursionError) as exc:
+            if isinstance(exc, InterpolationToMissingValueError) and self._forbidden:
+                return None, _forbidden(self._forbidden[0])
             lines = str(exc).splitlines() or ["nested too deep"]
             return None, f"cannot be interpolated: {lines[0]}; mend the ${{…}}, or write the value itself"
+
+    def _readable(self, value: Value) -> Value:
+        """`value` without texts that OmegaConf cannot parse or that ask for a variable which may not be read: one such
+        text in a section that nobody reads must not refuse the file; where one is read, its own error is reported."""
+        if isinstance(value, dict):
+            return {key: self._readable(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._readable(item) for item in value]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        if name := _forbidden_variable(value):
+            self._forbidden.append(name)
+            return MISSING
+        return value if _is_well_formed(value) else MISSING
 
 
 def _check_grammar(text: str) -> None:
@@ -216,21 +239,27 @@ def _check_grammar(text: str) -> None:
     OmegaConf.create({"text": text})
 
 
-def _without_malformed(value: Value) -> Value:
-    """`value` without texts that OmegaConf cannot parse, for one such text in a section that nobody reads would make
-    it refuse the whole tree; where one is read, its own error is reported."""
+def _is_well_formed(text: str) -> bool:
     from omegaconf.errors import GrammarParseError
 
-    if isinstance(value, dict):
-        return {key: _without_malformed(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_malformed(item) for item in value]
-    if isinstance(value, str) and "${" in value:
-        try:
-            _check_grammar(value)
-        except GrammarParseError:
-            return MISSING
-    return value
+    try:
+        _check_grammar(text)
+    except GrammarParseError:
+        return False
+    return True
+
+
+def _forbidden_variable(text: str) -> str:
+    """Return the first variable whose value `text` asks for and that a configuration may not hold; empty if none."""
+    names = (name.strip(" '\"") for name in _VARIABLE.findall(text))
+    return next((name for name in names if not may_read_variable(name)), "")
+
+
+def _forbidden(name: str) -> str:
+    return (
+        f"${{oc.env:{name}}} would put the value of {name} into what is printed and stored; allowed: "
+        f"{ENVIRONMENT_RULE}; write the value itself if it is no secret, or give the worker its environment"
+    )
 
 
 def _missing_key(message: str, tree: Tree) -> str:

@@ -20,11 +20,17 @@ A message names the value seen, the values allowed and the next step. Foreign ex
 adapter that met them, with `from exc`.
 """
 
+from schemas.secrets import hide_secrets
+
 
 class MilepostError(Exception):
     """The root: anything that Milepost reports to a user without a traceback."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """Return the message without the credentials that were put in a wrong place."""
+        return hide_secrets(super().__str__())
 
 
 class UserInputError(MilepostError):
