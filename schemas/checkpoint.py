@@ -54,6 +54,8 @@ class CheckpointReport(Model):
     """Union of generation_config.json, config.json and the tokenizer's EOS: any of them ends a completion."""
     has_chat_template: bool = False
     """Whether chat_template.jinja or tokenizer_config.json holds a template."""
+    num_embeddings: int | None = None
+    """Rows of the token embedding: prompts hold token ids below it; None where the headers leave it open."""
     tokenizer_folder: Path | None = None
     """Where tokenizer and chat template are, when not in `path`."""
     adapter: AdapterReport | None = None

@@ -10,6 +10,7 @@ from infra.checkpoints.findings import Findings
 from infra.checkpoints.global_step import find_position
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.safetensors_header import Tensor
+from infra.checkpoints.structure import NESTED_CONFIGS, check_structure, find_embedding
 from infra.checkpoints.weight_files import WeightFiles, list_weight_files
 from infra.tokenizer.files import (
     VOCABULARY_FILES,
@@ -23,9 +24,6 @@ from infra.tokenizer.files import (
 )
 from schemas.checkpoint import CheckpointReport
 from schemas.errors import CheckpointError
-
-_NESTED_CONFIGS: Final = ("text_config", "llm_config", "language_config")
-"""Where multimodal models keep the language model's settings."""
 
 _CONTEXT_KEYS: Final = (
     "max_position_embeddings",
@@ -74,6 +72,8 @@ def inspect(folder: Path, options: InspectionOptions) -> InspectedModel:
     findings.needs_conversion = weights.needs_conversion
     tokenizer_folder = options.tokenizer_folder or folder
     tokenizer_eos, has_chat_template = _read_tokenizer(tokenizer_folder, findings)
+    if config and weights.tensors and not weights.problems:
+        findings.problems.extend(check_structure(config, weights.tensors))
     generation = _try_json(folder / "generation_config.json", findings)
     architectures = config.get("architectures")
     position = find_position(folder)
@@ -95,6 +95,7 @@ def inspect(folder: Path, options: InspectionOptions) -> InspectedModel:
             sorted({*_token_ids(generation), *(i for c in _with_nested(config) for i in _token_ids(c)), *tokenizer_eos})
         ),
         has_chat_template=has_chat_template,
+        num_embeddings=embedding.num_rows if (embedding := find_embedding(weights.tensors)) else None,
         tokenizer_folder=options.tokenizer_folder,
     )
     return InspectedModel(report, weights.tensors)
@@ -147,7 +148,7 @@ def _try_json(path: Path, findings: Findings) -> JsonObject:
 
 def _with_nested(config: JsonObject) -> Iterable[JsonObject]:
     yield config
-    for key in _NESTED_CONFIGS:
+    for key in NESTED_CONFIGS:
         nested = config.get(key)
         if isinstance(nested, dict):
             yield cast("JsonObject", nested)
