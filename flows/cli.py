@@ -30,6 +30,7 @@ from flows.comparison_commands import comparison
 from flows.dataset_commands import dataset
 from flows.log_commands import logs
 from flows.server_commands import deploy, server
+from flows.steps import Steps
 from flows.watch_commands import status, watch
 from schemas.errors import ConfigError, MilepostError
 from schemas.gates import GATE_FAILED, GATES
@@ -94,7 +95,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate one checkpoint on one dataset. The same command again resumes an unfinished run."""
-    with errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json), Steps(are_shown=not print_config) as steps:
+        steps.show("reading the configuration")
         from schemas.config import load_with_origins, render_config
 
         gates = _parse_gates(fail_on)
@@ -104,6 +106,7 @@ def evaluate(
             return
         if loaded.notice:
             typer.echo(loaded.notice, err=True)
+        steps.show("checking dataset, checkpoint and engine")
         from flows.preflight import check_inputs
         from tasks.inference.head_start import start_workers
 
@@ -111,12 +114,12 @@ def evaluate(
         set_prefect_defaults()  # part of the environment that the workers get
         start_workers(loaded.config)
 
-        def run() -> "RunSummary":
+        def load() -> "Callable[[], RunSummary]":
             from flows.evaluate import evaluate
 
-            return evaluate(loaded.config)
+            return lambda: evaluate(loaded.config)
 
-        _end(_run_flow(run), as_json=as_json, gates=gates)
+        _end(_run_flow(load, steps), as_json=as_json, gates=gates)
 
 
 def _parse_gates(text: str) -> frozenset[str]:
@@ -137,17 +140,18 @@ def regrade(
     as_json: AsJson = False,
 ) -> None:
     """Grade the samples of a run again, without generating; the result is a new run, the old one stays."""
-    with errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json), Steps() as steps:
+        steps.show("reading the run")
         from tasks.regrading.stage import plan_regrading
 
         plan_regrading(fileroot, run, overrides or ())
 
-        def run_flow() -> "RunSummary":
+        def load() -> "Callable[[], RunSummary]":
             from flows.regrade import regrade
 
-            return regrade(run, overrides or (), str(fileroot))
+            return lambda: regrade(run, overrides or (), str(fileroot))
 
-        _end(_run_flow(run_flow), as_json=as_json)
+        _end(_run_flow(load, steps), as_json=as_json)
 
 
 def _end(summary: "RunSummary", *, as_json: bool, gates: frozenset[str] = frozenset()) -> None:
@@ -166,19 +170,21 @@ def _end(summary: "RunSummary", *, as_json: bool, gates: frozenset[str] = frozen
     raise typer.Exit(exit_code)
 
 
-def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":
+def _run_flow(load: "Callable[[], Callable[[], RunSummary]]", steps: Steps) -> "RunSummary":
     """Run a flow against the user's Prefect API, else one of this command's own. A failure ends the process soon.
 
-    `run` imports its flow: by then Prefect is set up.
+    `load` imports the flow, for which Prefect must be set up, while the server starts.
     """
     from flows.interruption import Interrupted, end_within, interruptible
 
     try:
-        with interruptible(), _prefect_api() as api_is_ready:
+        with interruptible(), _prefect_api(steps) as api_is_ready:
             from flows.console import shown_progress
 
+            run = load()
             api_is_ready()
-            with shown_progress():
+            steps.stop()
+            with shown_progress("reading dataset and checkpoint"):
                 return run()
     except MilepostError as exc:
         end_within(_END_S, exc.exit_code)
@@ -198,20 +204,23 @@ def _run_flow(run: "Callable[[], RunSummary]") -> "RunSummary":
 
 
 @contextmanager
-def _prefect_api() -> Generator[Callable[[], None]]:
+def _prefect_api(steps: Steps) -> Generator[Callable[[], None]]:
     """Have a Prefect API while the block runs; call what is yielded before it is needed."""
     set_prefect_defaults()
+    steps.show("loading Prefect")
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
     from flows.local_server import LocalServer
 
     if PREFECT_API_URL.value():
+        steps.show(f"asking the Prefect server at {PREFECT_API_URL.value()}")
         from flows.prefect_answers import require_answer
 
         require_answer()
         yield lambda: None
         return
+    steps.show("starting a Prefect server for this command")
     with LocalServer(PREFECT_HOME.value()) as server, ExitStack() as settings:
 
         def use_server() -> None:
@@ -256,15 +265,20 @@ def doctor(
     """Say what this machine has and lacks for an evaluation, and how to get it. Exit code 1 when it lacks something."""
     with errors_shown(as_json=as_json):
         from flows.console import print_checks
+        from flows.server_access import export_settings, name_source, reach_loopback_directly
         from infra.diagnostics import Surroundings, diagnose
         from infra.engine_environment import find_engine_python
         from schemas.diagnosis import CheckStatus, Diagnosis
 
+        reach_loopback_directly()
+        source = name_source()
+        export_settings()
         surroundings = Surroundings(
             engine_python=find_engine_python(engine_python),
             fileroot=fileroot,
             checkpoint=checkpoint,
             prefect_api_url=os.environ.get("PREFECT_API_URL"),
+            prefect_api_source=source,
         )
         found = Diagnosis(checks=tuple(diagnose(surroundings, quick=quick)))
         show(found, lambda diagnosis: print_checks(diagnosis.checks), as_json=as_json)

@@ -145,10 +145,11 @@ def print_markdown(text: str) -> None:
 class ProgressHandler(logging.Handler):
     """Turns progress records into one bar per replica on a terminal, into a line now and then elsewhere."""
 
-    def __init__(self, bars: Progress | None) -> None:
-        """Draw on `bars`; None prints plain lines."""
+    def __init__(self, bars: Progress | None, first_step: str) -> None:
+        """Draw on `bars`, `first_step` until there is a replica to show; None prints plain lines."""
         super().__init__(logging.INFO)
         self._bars = bars
+        self._first = None if bars is None else bars.add_task(first_step, total=None)
         self._tasks: dict[int, TaskID] = {}
         self._printed: dict[int, tuple[WorkerPhase, float]] = {}
 
@@ -160,6 +161,9 @@ class ProgressHandler(logging.Handler):
         if self._bars is None:
             self._print(progress)
             return
+        if self._first is not None:
+            self._bars.remove_task(self._first)
+            self._first = None
         if progress.replica not in self._tasks:
             self._tasks[progress.replica] = self._bars.add_task(f"replica {progress.replica}", total=progress.num_work)
         self._bars.update(
@@ -178,11 +182,13 @@ class ProgressHandler(logging.Handler):
 
 
 @contextmanager
-def shown_progress() -> Generator[None]:
-    """Show log lines and progress of our packages on stderr while the block runs."""
+def shown_progress(first_step: str) -> Generator[None]:
+    """Show log lines and progress of our packages on stderr while the block runs: `first_step`, then what comes."""
     bars = _bars() if sys.stderr.isatty() else None
     lines = _LineHandler(bars)
-    progress = ProgressHandler(bars)
+    progress = ProgressHandler(bars, first_step)
+    if bars is None:
+        ERR.print(Text(f"{first_step} …"), style="dim", soft_wrap=True)
     loggers = [logging.getLogger(name) for name in ("flows", "tasks", "infra")]
     progress_logger = logging.getLogger(PROGRESS_LOGGER)
     for logger in loggers:

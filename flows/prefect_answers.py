@@ -12,7 +12,7 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from flows.server_access import use_login
+from flows.server_access import name_source, use_login
 from schemas.errors import MilepostError, SetupError, TransientError
 from tasks.alerts.task import PREFECT_FAILURES
 
@@ -20,7 +20,10 @@ _UNREACHED: Final = "Failed to reach API"
 """How the error begins that Prefect makes of whatever keeps it from reading the server's version."""
 _INCOMPATIBLE: Final = "Found incompatible versions"
 """How it begins where it has read it."""
-_LOGIN: Final = "set PREFECT_API_KEY or PREFECT_API_AUTH_STRING to what it asks for"
+_LOGIN: Final = (
+    "set PREFECT_API_KEY or PREFECT_API_AUTH_STRING to what it asks for, or unset both to use the login of your own "
+    "`milepost server`"
+)
 _ADDRESS: Final = "see that PREFECT_API_URL is the address of an API, such as http://127.0.0.1:4200/api"
 _DELETED: Final = "somebody has deleted it, or the database is another one"
 _PASSING: Final = (
@@ -58,7 +61,8 @@ def check_answer() -> None:
         SetupError: what listens there is no Prefect server, wants another login, or is of another version.
     """
     use_login()
-    url = PREFECT_API_URL.value()
+    url, file = PREFECT_API_URL.value(), name_source()
+    named = f"PREFECT_API_URL is {url}" + (f" (set in {file})" if file else "")
     try:
         with (
             temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
@@ -70,17 +74,17 @@ def check_answer() -> None:
     except OSError as exc:
         raise SetupError(f"Prefect's client cannot be set up ({exc}); see PREFECT_API_SSL_CERT_FILE") from exc
     except (httpx.InvalidURL, TypeError, ValueError) as exc:  # no address; an answer, and no version in it
-        raise SetupError(f"PREFECT_API_URL is {url}, where no Prefect server answers ({exc}); {_ADDRESS}") from exc
+        raise SetupError(f"{named}, where no Prefect server answers ({exc}); {_ADDRESS}") from exc
     except (RuntimeError, *PREFECT_FAILURES) as exc:
         answer = _read(exc)
         if answer is None:
             raise
         if answer.remedy:
-            raise SetupError(f"PREFECT_API_URL is {url}, and what is there {answer.said}; {answer.remedy}") from exc
+            raise SetupError(f"{named}, and what is there {answer.said}; {answer.remedy}") from exc
         if answer.is_silence:
             raise TransientError(
-                f"PREFECT_API_URL is {url}, where no Prefect server answers ({exc.__cause__ or exc}); start one with "
-                "`prefect server start`, or unset it to use a server of this command's own"
+                f"{named}, where no Prefect server answers ({exc.__cause__ or exc}); start one with `milepost server`, "
+                f"or {'remove it there' if file else 'unset it'} to use a server of this command's own"
             ) from exc
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,8 +40,10 @@ _QUERY_S: Final = "1"
 """Seconds between two looks of the worker for runs. Prefect's own 10 are half of what a start takes."""
 
 
-def serve(port: int, pool: str) -> int:
+def serve(port: int, pool: str, *, when_ready: Callable[[], None]) -> int:
     """Run server and worker until a signal, and return the exit code: 0 for Ctrl-C, else 128 + signal.
+
+    `when_ready` is called once the server answers, before anything is printed.
 
     Raises:
         SetupError: the port is taken, another `milepost server` uses the same database, or the server does not start.
@@ -67,8 +69,8 @@ def serve(port: int, pool: str) -> int:
                 LocalServer(home, port=port, settings=settings, login=login) as server,
                 SyncPrefectClient(api_url, auth_string=login) as client,
             ):
-                typer.echo("starting: 10 to 30 seconds", err=True)
                 server.wait_ready()
+                when_ready()
                 _print_addresses(api_url, login)
                 while True:
                     _work(server, client, pool)

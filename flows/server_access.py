@@ -58,15 +58,17 @@ def use_login() -> None:
         refresh_global_settings_context()
 
 
-def find_api_url() -> str | None:
-    """Return the address of the user's Prefect server, from wherever Prefect takes it."""
-    from prefect.settings import PREFECT_API_URL
+def export_settings() -> None:
+    """Put what Prefect's files say of its server into the environment, for what reads nothing else."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_API_URL
 
-    return PREFECT_API_URL.value() or None
+    for setting in (PREFECT_API_URL, PREFECT_API_AUTH_STRING, PREFECT_API_KEY):
+        if value := setting.value():
+            os.environ[setting.name] = str(value)
 
 
 def name_source() -> str | None:
-    """Return which file holds PREFECT_API_URL, for people; None where it is the environment variable, or not set.
+    """Return which file sets PREFECT_API_URL, for people; None where the environment variable does, or nothing.
 
     The order is Prefect's own: the environment, .env, prefect.toml, pyproject.toml, the profile.
     """

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.command_line import AsJson, errors_shown, set_prefect_defaults, show
+from flows.steps import Steps
 
 if TYPE_CHECKING:
     from schemas.deployment import DeployReport
@@ -36,20 +37,24 @@ def deploy(  # noqa: PLR0913 - each is an option of the command
     as_json: AsJson = False,
 ) -> None:
     """Register deployments, triggers and alerts with the server at PREFECT_API_URL. A second time changes nothing."""
-    with errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json), Steps() as steps:
+        steps.show("reading the configuration")
         from schemas.config import check_launchable, load_config
 
         loaded = None if config is None else load_config(config)
         if loaded is not None:
             check_launchable(loaded)
         set_prefect_defaults()
+        steps.show("asking the Prefect server")
         from flows.prefect_answers import require_server
 
         require_server()
+        steps.show("registering deployments")
         from flows.deployments import Wanted, deploy, read_deployments
 
         wanted = Wanted(config=loaded, root=root, gpus=gpus, pool=pool, pool_type=work_pool_type, at_once=at_once)
         report = deploy(read_deployments(), wanted)
+        steps.stop()
         show(report, _print_report, as_json=as_json)
 
 
@@ -63,13 +68,14 @@ def server(
     ] = False,
 ) -> None:
     """Run a Prefect server and a worker for one person until Ctrl-C; both end with it."""
-    with errors_shown(as_json=False):
+    with errors_shown(as_json=False), Steps(are_shown=not login) as steps:
+        steps.show("starting: 10 to 30 seconds")
         from flows.server import print_login, serve
 
         if login:
             print_login()
             return
-        raise typer.Exit(serve(port, pool))
+        raise typer.Exit(serve(port, pool, when_ready=steps.stop))
 
 
 def _print_report(report: "DeployReport") -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown, set_prefect_defaults, show
+from flows.steps import Steps
 
 if TYPE_CHECKING:
     from schemas.config import EvaluationConfig
@@ -32,11 +33,13 @@ def watch(  # noqa: PLR0913 - each is an option of the command
     as_json: AsJson = False,
 ) -> None:
     """Evaluate the checkpoints of ROOT as they land, each once. Ctrl-C ends it; the same command goes on."""
-    with errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json), Steps() as steps:
+        steps.show("reading the configuration")
         if order:
             overrides = [*(overrides or ()), f"watch.order={order}"]
         configs = _load([config, *(also or ())], overrides)
         set_prefect_defaults()
+        steps.show("loading Prefect")
         os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")  # its lines belong to no flow run
         # before the console: importing Prefect sets up logging anew
         from flows.watch import watch  # isort: skip
@@ -44,7 +47,8 @@ def watch(  # noqa: PLR0913 - each is an option of the command
         from flows.interruption import Interrupted, end_within, interruptible
 
         try:
-            with interruptible(), shown_progress():
+            steps.stop()
+            with interruptible(), shown_progress(f"looking through {root}"):
                 outcome = watch(configs, root, once=once, is_patient=not once)
         except Interrupted as exc:
             end_within(_END_S, exc.exit_code)

@@ -71,6 +71,8 @@ class Surroundings:
     """The checkpoint to look at: the demo's, or the one of a config."""
     prefect_api_url: str | None
     """PREFECT_API_URL; None when it is not set."""
+    prefect_api_source: str | None = None
+    """The file that sets it; None for the environment variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,7 @@ def diagnose(surroundings: Surroundings, *, quick: bool = False) -> list[Check]:
             check_gpus(gpus, engine_kind(surroundings.engine_python)),
             check_cpu(),
             check_memory(surroundings.checkpoint),
-            check_prefect(surroundings.prefect_api_url),
+            check_prefect(surroundings.prefect_api_url, surroundings.prefect_api_source),
             check_slurm(select_client("auto")),
             check_fileroot(surroundings.fileroot),
             check_checkpoint(surroundings.checkpoint),
@@ -227,29 +229,31 @@ def check_memory(checkpoint: Path, available_bytes: int | None = None) -> Check:
     return _missing("memory", detail, "end other processes, or evaluate on a machine with more memory")
 
 
-def check_prefect(api_url: str | None) -> Check:
-    """The Prefect API, asked for its health."""
+def check_prefect(api_url: str | None, source: str | None = None) -> Check:
+    """The Prefect API, asked for its health, which needs no login, and for its version, which does."""
     name = "Prefect API"
     if not api_url:
         return _ok(name, "PREFECT_API_URL is not set: each run starts a local server of its own")
     import httpx
 
-    fix = "start it (`prefect server start`), correct PREFECT_API_URL, or unset it for a local server per run"
+    named = f"PREFECT_API_URL is {api_url}" + (f" (set in {source})" if source else "")
+    fix = "start it (`milepost server`), correct PREFECT_API_URL, or unset it for a local server per run"
     authorization = find_authorization(api_url)
     headers = {"Authorization": authorization} if authorization else {}
+    url = api_url.rstrip("/")
     try:
-        answer = httpx.get(f"{api_url.rstrip('/')}/health", timeout=PREFECT_TIMEOUT_S, headers=headers)
-    except (httpx.HTTPError, httpx.InvalidURL) as exc:
-        return _missing(name, f"PREFECT_API_URL is {api_url}, which does not answer: {exc}", fix)
-    if answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return _missing(
-            name,
-            f"{api_url} refused the request ({answer.status_code})",
-            "set PREFECT_API_KEY or PREFECT_API_AUTH_STRING",
+        health, version = (
+            httpx.get(f"{url}/{path}", timeout=PREFECT_TIMEOUT_S, headers=headers) for path in ("health", "version")
         )
-    if answer.status_code != HTTPStatus.OK:
-        return _missing(name, f"{api_url}/health answered {answer.status_code}: is it a Prefect API?", fix)
-    return _ok(name, f"{api_url} is healthy")
+    except (httpx.HTTPError, httpx.InvalidURL) as exc:
+        return _missing(name, f"{named}, which does not answer: {exc}", fix)
+    for answer in (health, version):
+        if answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            fix = "set PREFECT_API_KEY or PREFECT_API_AUTH_STRING, or unset them to use the login of `milepost server`"
+            return _missing(name, f"{named}, which refused the request ({answer.status_code})", fix)
+    if health.status_code != HTTPStatus.OK:
+        return _missing(name, f"{named}; {url}/health answered {health.status_code}: is it a Prefect API?", fix)
+    return _ok(name, f"{named} and healthy")
 
 
 def check_fileroot(fileroot: Path) -> Check:

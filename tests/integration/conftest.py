@@ -45,6 +45,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return inherited | {
         "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect")),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_TASK_RUNNER_THREAD_POOL_MAX_WORKERS": "1",  # a user's own: replicas get a thread each all the same
         "DO_NOT_TRACK": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",

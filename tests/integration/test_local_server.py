@@ -1,7 +1,6 @@
 """The Prefect server of one command answers, ends with it, and says why when it cannot start."""
 
-import json
-import urllib.request
+import urllib.error
 from pathlib import Path
 
 import psutil
@@ -9,7 +8,7 @@ import pytest
 
 from flows.local_server import LocalServer
 from schemas.errors import MilepostError, SetupError
-from tests.support.prefect_server import wait_for
+from tests.support.prefect_server import ask_api, wait_for
 
 pytestmark = pytest.mark.needs_prefect
 
@@ -23,18 +22,42 @@ def prefect_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "prefect"
 
 
-def test_it_answers_on_the_loopback_address_until_it_is_left(prefect_home: Path) -> None:
+FOREIGN = {
+    "PREFECT_SERVER_API_BASE_PATH": "/elsewhere",
+    "PREFECT_SERVER_API_AUTH_STRING": "my:own",
+    "PREFECT_API_AUTH_STRING": "my:own",
+    "PREFECT_API_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:////no/such/folder/db",
+    "http_proxy": "http://127.0.0.1:9",
+    "ALL_PROXY": "socks5://127.0.0.1:9",
+}
+"""What users have set for servers and networks of their own."""
+
+
+def test_it_is_its_commands_own_whatever_the_user_has_set(
+    prefect_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers on the loopback address, to who has its login, until it is left."""
+    for name, value in FOREIGN.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "prefect.toml").write_text('[server.api]\nbase_path = "/from-a-file"\n')
+    prefect_home.mkdir()
+    (prefect_home / "profiles.toml").write_text('active = "p"\n[profiles.p]\nPREFECT_SERVER_API_BASE_PATH = "/p"\n')
+    monkeypatch.chdir(tmp_path)
     with LocalServer(prefect_home) as server:
         url = server.wait_ready()
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
         assert url.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(f"{url}/health") as reply:
-            assert json.load(reply) is True
+        assert ask_api(url, "health", method="GET") is True
+        assert ask_api(url, "flows/filter", login=server.login) == []
+        for login in ("my:own", None):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                ask_api(url, "flows/filter", login=login)
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(f"{url}/health")
+        ask_api(url, "health", method="GET")
 
 
-def test_a_server_that_cannot_start_says_why(prefect_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", f"sqlite+aiosqlite:///{prefect_home}/no/such/folder/db")
+def test_a_server_that_cannot_start_says_why(prefect_home: Path) -> None:
+    (prefect_home / "prefect.db").mkdir(parents=True)
     with LocalServer(prefect_home) as server, pytest.raises(SetupError, match="ended with exit code") as caught:
         server.wait_ready()
     assert "PREFECT_API_URL" in str(caught.value)

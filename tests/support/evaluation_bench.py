@@ -44,7 +44,9 @@ class Bench:
         """The message of an evaluation that must be refused."""
         result = self.evaluate(*overrides)
         assert (result.exit_code, result.stdout) == (2, ""), result.output
-        assert result.stderr.startswith("error: ")
+        steps, found, _ = result.stderr.partition("error: ")
+        assert found
+        assert all(line.endswith(" …") for line in steps.splitlines()), steps
         assert "Traceback" not in result.stderr
         assert not (self.fileroot / "runs").exists()
         assert not (self.fileroot / "pins").exists()

@@ -136,10 +136,10 @@ def test_memory_must_hold_the_engine(tmp_path: Path) -> None:
 
 
 class Api(BaseHTTPRequestHandler):
-    """A server that is healthy below /api, wants a key below /cloud, and knows nothing else."""
+    """One that is healthy below /api, wants a key below /cloud and, but for its health, below /own; no more."""
 
     def do_GET(self) -> None:
-        status = {"/api/health": 200, "/cloud/health": 401}.get(self.path, 404)
+        status = {"/api/health": 200, "/own/health": 200, "/own/version": 401, "/cloud/health": 401}.get(self.path, 404)
         self.send_response(status)
         self.end_headers()
         self.wfile.write(b"true")
@@ -169,6 +169,7 @@ def test_no_prefect_api_is_no_fault() -> None:
         ("/api/", CheckStatus.OK, "healthy"),
         ("/elsewhere", CheckStatus.MISSING, "answered 404"),
         ("/cloud", CheckStatus.MISSING, "refused the request (401)"),
+        ("/own", CheckStatus.MISSING, "refused the request (401)"),
     ],
 )
 def test_a_prefect_api_is_asked_for_its_health(address: str, path: str, status: CheckStatus, words: str) -> None:
