@@ -22,6 +22,7 @@ from flows.command_line import (
     ConfigPath,
     Fileroot,
     Overrides,
+    echo,
     errors_shown,
     set_prefect_defaults,
     show,
@@ -105,7 +106,7 @@ def evaluate(
             typer.echo(render_config(loaded), nl=False)
             return
         if loaded.notice:
-            typer.echo(loaded.notice, err=True)
+            echo(loaded.notice, err=True)
         steps.show("checking dataset, checkpoint and engine")
         from flows.preflight import check_inputs
         from tasks.inference.head_start import start_workers
@@ -164,7 +165,7 @@ def _end(summary: "RunSummary", *, as_json: bool, gates: frozenset[str] = frozen
     failed = [gate for gate in summary.alarms if gate in gates]
     if failed:
         page = RunDirectory(path=summary.run_dir).page_path
-        typer.echo(f"gate failed: {', '.join(failed)}; see {page}", err=True)
+        echo(f"gate failed: {', '.join(failed)}; see {page}", err=True)
     exit_code = GATE_FAILED if failed else 0
     end_within(_END_S, exit_code)
     raise typer.Exit(exit_code)

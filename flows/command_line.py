@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from flows.server_access import reach_loopback_directly
+from infra.plain_text import escape_json, to_terminal_text
 from schemas.errors import MilepostError
 from schemas.paths import expand_user
 
@@ -46,9 +47,14 @@ def set_prefect_defaults() -> None:
     for name, value in _PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     if notice := reach_loopback_directly():
-        typer.echo(notice, err=True)
+        echo(notice, err=True)
     # past all loggers, it prints the log lines that it cannot send, unless this is off
     logging.raiseExceptions = os.environ["PREFECT_LOGGING_INTERNAL_LEVEL"] == "DEBUG"
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a message for people on stdout, or on stderr; what stands in it is data, which a terminal must not obey."""
+    typer.echo(to_terminal_text(text), err=err)
 
 
 @contextmanager
@@ -61,13 +67,13 @@ def errors_shown(*, as_json: bool) -> Generator[None]:
             typer.echo(
                 json.dumps({"error": {"type": type(exc).__name__, "message": str(exc), "exit_code": exc.exit_code}})
             )
-        typer.echo(f"error: {exc}", err=True)
+        echo(f"error: {exc}", err=True)
         raise typer.Exit(exc.exit_code) from exc
 
 
 def show(result: Result, render: Callable[[Result], None], *, as_json: bool) -> None:
     """Print what a command found: as one JSON object, or as `render` does for people."""
     if as_json:
-        typer.echo(result.model_dump_json())
+        typer.echo(escape_json(result.model_dump_json()))
     else:
         render(result)

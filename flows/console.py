@@ -1,6 +1,7 @@
 """What the command line shows: results on stdout, progress and errors on stderr, so that stdout can be piped."""
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from infra.plain_text import to_terminal_line, to_terminal_log, to_terminal_text
 from infra.run_directory import RunDirectory
 from infra.text_table import UNDEFINED, format_number
 from schemas.comparison import Comparison
@@ -39,8 +41,14 @@ _SHORT_NAMES: Final = {
     "no_answer_rate": "no answer",
 }
 """Column headings that say the same in less room."""
+_NUMBER: Final = re.compile(r"[-+]?[0-9.]+%?")
 _LINE_INTERVAL_S: Final = 10.0
 """Seconds between two progress lines of one phase in a log."""
+
+
+def safe_text(text: str, style: str = "") -> Text:
+    """Return data as one line for a terminal: neither markup nor escapes in it take effect."""
+    return Text(to_terminal_line(text), style)
 
 
 def print_summary(summary: RunSummary) -> None:
@@ -48,20 +56,22 @@ def print_summary(summary: RunSummary) -> None:
     table = tabulate_metrics(headline_metrics(summary.metrics))
     shown = Table(box=SIMPLE_HEAD, show_lines=False, pad_edge=False)
     for name in table.header:
-        heading = Text(_SHORT_NAMES.get(name, name))
+        heading = safe_text(_SHORT_NAMES.get(name, name))
         shown.add_column(heading, justify="left" if name == "subset" else "right", overflow="fold")
     for row in table.rows:
-        shown.add_row(*(Text(cell.replace(" ± ", "\n±")) for cell in row))
-    title = Text.assemble((summary.checkpoint, "bold"), " on ", (summary.dataset, "bold"))
+        shown.add_row(*map(_metric_cell, row))
+    title = safe_text(summary.checkpoint, "bold").append(" on ").append_text(safe_text(summary.dataset, "bold"))
     OUT.print(title, soft_wrap=True)
     if is_dummy(summary.engine):
-        OUT.print(Text(f"{DUMMY_ENGINE}: the answers are made up and say nothing of the checkpoint"), style="yellow")
+        OUT.print(
+            safe_text(f"{DUMMY_ENGINE}: the answers are made up and say nothing of the checkpoint"), style="yellow"
+        )
     OUT.print(shown)
-    OUT.print(Text("value, ± standard error; – where there is too little to tell"), style="dim")
+    OUT.print(safe_text("value, ± standard error; – where there is too little to tell"), style="dim")
     for alarm in summary.alarms:
-        OUT.print(Text(f"alarm    {alarm}: see the report"), style="red", soft_wrap=True)
+        OUT.print(safe_text(f"alarm    {alarm}: see the report"), style="red", soft_wrap=True)
     for difference in summary.differences:
-        OUT.print(Text(f"mixed    {difference}"), style="yellow", soft_wrap=True)
+        OUT.print(safe_text(f"mixed    {difference}"), style="yellow", soft_wrap=True)
     places = {
         "run": summary.run_id,
         "metrics": f"{summary.store}/metrics  (all metrics, with 95% intervals)",
@@ -70,7 +80,13 @@ def print_summary(summary: RunSummary) -> None:
         "logs": f"{summary.run_dir}/logs",
     }
     for name, place in places.items():
-        OUT.print(Text(f"{name:<8} {place}"), soft_wrap=True)
+        OUT.print(safe_text(f"{name:<8} {place}"), soft_wrap=True)
+
+
+def _metric_cell(cell: str) -> Text:
+    """A value above its error, where the cell is one: a subset's name is data."""
+    value, sign, error = to_terminal_line(cell).partition(" ± ")
+    return Text((f"\n{sign.strip()}" if _NUMBER.fullmatch(value) and sign else sign).join((value, error)))
 
 
 def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]) -> None:
@@ -87,7 +103,7 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
         justify = "right" if name in ("accuracy", "scored", "failed") else "left"
         shown.add_column(name, no_wrap=not gives_way, overflow="fold", justify=justify)
     for row in rows:
-        shown.add_row(*map(Text, row))
+        shown.add_row(*map(safe_text, row))
     OUT.print(shown)
 
 
@@ -111,7 +127,7 @@ def _unfinished_cells(state: RunState) -> tuple[str, ...]:
 def print_comparison(comparison: Comparison) -> None:
     """Print the difference of two runs, after what else differs between them."""
     for difference in comparison.differences:
-        OUT.print(Text(f"differs  {difference}"), style="yellow", soft_wrap=True)
+        OUT.print(safe_text(f"differs  {difference}"), style="yellow", soft_wrap=True)
     how = "paired by item" if comparison.paired else "independent sets"
     interval = f"[{format_number(comparison.ci_low)}, {format_number(comparison.ci_high)}]"
     change = f"{format_number(comparison.difference, '+.3f')} {interval}"
@@ -122,24 +138,27 @@ def print_comparison(comparison: Comparison) -> None:
         "visible": f"changes of {format_number(comparison.minimum_detectable_effect)} and more, 8 times in 10",
     }
     for name, text in lines.items():
-        OUT.print(Text(f"{name:<8} {text}"), soft_wrap=True)
+        OUT.print(safe_text(f"{name:<8} {text}"), soft_wrap=True)
 
 
 def print_checks(checks: Sequence[Check]) -> None:
     """Print one line per check, and how to mend what is missing."""
     styles = {CheckStatus.OK: "green", CheckStatus.WARNING: "yellow", CheckStatus.MISSING: "red"}
     for check in checks:
-        OUT.print(Text(f"{check.status.value:<8}", style=styles[check.status]), Text(f"{check.name}: {check.detail}"))
+        OUT.print(
+            safe_text(f"{check.status.value:<8}", style=styles[check.status]),
+            Text(to_terminal_text(f"{check.name}: {check.detail}")),
+        )
         if check.fix:
-            OUT.print(Text(f"         -> {check.fix}"))
+            OUT.print(safe_text(f"         -> {check.fix}"))
 
 
 def print_markdown(text: str) -> None:
     """Print a page rendered on a terminal, as it is where it is piped."""
     if OUT.is_terminal:
-        OUT.print(Markdown(text))
+        OUT.print(Markdown(to_terminal_log(text)))
     else:
-        OUT.file.write(f"{text}\n")
+        OUT.file.write(f"{to_terminal_log(text)}\n")
 
 
 class ProgressHandler(logging.Handler):
@@ -170,7 +189,7 @@ class ProgressHandler(logging.Handler):
             self._tasks[progress.replica],
             completed=progress.num_done,
             total=progress.num_work,
-            description=progress.headline,
+            description=to_terminal_line(progress.headline),
         )
 
     def _print(self, progress: ReplicaProgress) -> None:
@@ -178,7 +197,7 @@ class ProgressHandler(logging.Handler):
         now = time.monotonic()
         if phase is not progress.phase or now - printed_at >= _LINE_INTERVAL_S:
             self._printed[progress.replica] = (progress.phase, now)
-            ERR.print(Text(progress.as_line()), soft_wrap=True)
+            ERR.print(safe_text(progress.as_line()), soft_wrap=True)
 
 
 @contextmanager
@@ -217,10 +236,14 @@ class _LineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         style = "yellow" if record.levelno >= logging.WARNING else "dim"
-        self._console.print(Text(record.getMessage()), style=style, soft_wrap=True)
+        self._console.print(Text(to_terminal_text(record.getMessage())), style=style, soft_wrap=True)
 
 
 def _bars() -> Progress:
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=ERR
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=ERR,
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown, show
+from flows.command_line import AsJson, ConfigPath, Overrides, echo, errors_shown, show
 from schemas.gates import GATE_FAILED
 
 if TYPE_CHECKING:
@@ -58,4 +58,4 @@ def refresh(
 
 
 def _print_rollback(manifest: "VersionManifest") -> None:
-    typer.echo(f"{manifest.dataset}: version {manifest.version} is asked from now on")
+    echo(f"{manifest.dataset}: version {manifest.version} is asked from now on")

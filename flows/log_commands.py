@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from flows.command_line import DEFAULT_FILEROOT, Fileroot, errors_shown
+from flows.command_line import DEFAULT_FILEROOT, Fileroot, echo, errors_shown
 
 
 def logs(
@@ -15,6 +15,7 @@ def logs(
     """Show the last lines of each worker's log, or all that one replica wrote, attempt after attempt."""
     with errors_shown(as_json=False):
         from infra.log_files import log_tail
+        from infra.plain_text import to_terminal_log
         from infra.run_directory import find_run
         from schemas.errors import StoreError
 
@@ -24,8 +25,8 @@ def logs(
             who = "worker" if replica is None else f"replica {replica}"
             raise StoreError(f"{found.path / 'logs'} holds no log of a {who}; the run may not have been launched")
         for path in paths:
-            typer.echo(f"== {path}")
+            echo(f"== {path}")
             try:
-                typer.echo(log_tail(path) if replica is None else path.read_text("utf-8", "replace"))
+                typer.echo(to_terminal_log(log_tail(path) if replica is None else path.read_text("utf-8", "replace")))
             except OSError as exc:
                 raise StoreError(f"{path} cannot be read: {exc.strerror}; see who may with `ls -l`") from exc

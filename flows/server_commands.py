@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.command_line import AsJson, errors_shown, set_prefect_defaults, show
+from flows.command_line import AsJson, echo, errors_shown, set_prefect_defaults, show
 from flows.steps import Steps
 
 if TYPE_CHECKING:
@@ -80,5 +80,5 @@ def server(
 
 def _print_report(report: "DeployReport") -> None:
     for each in report.registrations:
-        typer.echo(f"{each.change:<10} {each.kind:<13} {each.name}  {each.id}")
-    typer.echo(f"at {report.api_url}")
+        echo(f"{each.change:<10} {each.kind:<13} {each.name}  {each.id}")
+    echo(f"at {report.api_url}")

@@ -91,29 +91,28 @@ def _print_outcome(outcome: "WatchOutcome") -> None:
 
 def _print_status(status: "WatchStatus") -> None:
     from rich.table import Table
-    from rich.text import Text
 
-    from flows.console import OUT
+    from flows.console import OUT, safe_text
 
     def name_of(checkpoint: "WatchedCheckpoint") -> str:
         return str(checkpoint.path.relative_to(status.root))
 
     if not status.checkpoints:
-        OUT.print(Text(f"no checkpoints in {status.root} yet"), soft_wrap=True)
+        OUT.print(safe_text(f"no checkpoints in {status.root} yet"), soft_wrap=True)
         return
     shown = Table(box=None, pad_edge=False)
     for name in ("step", "checkpoint", *(evaluation.name for evaluation in status.evaluations)):
-        shown.add_column(Text(name), overflow="fold")
+        shown.add_column(safe_text(name), overflow="fold")
     for checkpoint in status.checkpoints:
         step = "" if checkpoint.global_step is None else str(checkpoint.global_step)
         cells = (f"{cell.state} {cell.run_id or ''}".strip() for cell in checkpoint.cells)
-        shown.add_row(*map(Text, (step, name_of(checkpoint), *cells)))
+        shown.add_row(*map(safe_text, (step, name_of(checkpoint), *cells)))
     OUT.print(shown)
-    OUT.print(Text(", ".join(f"{count} {state}" for state, count in sorted(status.counts.items()))), style="dim")
+    OUT.print(safe_text(", ".join(f"{count} {state}" for state, count in sorted(status.counts.items()))), style="dim")
     names = {evaluation.key: evaluation.name for evaluation in status.evaluations}
     for checkpoint in status.checkpoints:
         for cell in checkpoint.cells:
             if cell.detail:
                 of = f", {names[cell.evaluation]}" if len(names) > 1 else ""
                 line = f"{name_of(checkpoint)}{of}: {cell.state}: {' '.join(map(str.strip, cell.detail.splitlines()))}"
-                OUT.print(Text(line), soft_wrap=True)
+                OUT.print(safe_text(line), soft_wrap=True)

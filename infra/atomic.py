@@ -127,6 +127,20 @@ def make_folder(path: Path) -> None:
         raise _refusal(path, exc) from exc
 
 
+def make_private_root(path: Path) -> None:
+    """Make a folder below `cluster.fileroot` that nobody but its owner enters; one that exists keeps its mode.
+
+    Completions and private test sets lie in it, and file systems of clusters are shared. A team that shares them opens
+    the folder once with chmod: what is made in it later has the mode that the umask gives.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+
+
 def make_own_folder(path: Path) -> None:
     """Make a folder that nobody has made before, and those above it.
 

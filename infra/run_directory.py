@@ -17,7 +17,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from infra.atomic import write_text_atomically
+from infra.atomic import make_private_root, write_text_atomically
 from infra.run_ownership import RunOwnership
 from schemas.errors import StoreError
 from schemas.inference import Plan
@@ -193,16 +193,18 @@ def create_run(fileroot: Path, plan_key: str, now: datetime) -> tuple[RunDirecto
         StoreError: the folder cannot be made.
     """
     stem = f"{now:%Y%m%d-%H%M%S}-{plan_key[:_KEY_LENGTH]}"
+    try:
+        make_private_root(runs_root(fileroot))
+    except OSError as exc:
+        raise _cannot_make(runs_root(fileroot), exc) from exc
     for number in range(1, 1000):
         run = run_at(fileroot, stem if number == 1 else f"{stem}-{number}")
         try:
-            run.path.mkdir(parents=True)
+            run.path.mkdir()
         except FileExistsError:
             continue
         except OSError as exc:
-            raise StoreError(
-                f"{run.path} cannot be made: {exc.strerror}; set cluster.fileroot to a writable folder"
-            ) from exc
+            raise _cannot_make(run.path, exc) from exc
         ownership = RunOwnership.acquire(run.path)
         if ownership is not None:
             return run, ownership
@@ -236,6 +238,10 @@ def find_resumable(
 def _is_resumable(run: RunDirectory, wanted: tuple[str, str, str]) -> bool:
     state = run.read_state()
     return (state.plan_key, state.experiment_name, state.trial_name) == wanted and state.status.is_resumable
+
+
+def _cannot_make(path: Path, exc: OSError) -> StoreError:
+    return StoreError(f"{path} cannot be made: {exc.strerror}; set cluster.fileroot to a writable folder")
 
 
 def find_run(fileroot: Path, run_id: str) -> RunDirectory:

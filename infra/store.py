@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from infra.atomic import sync_file, sync_folder, write_bytes_atomically, write_table_atomically
+from infra.atomic import make_private_root, sync_file, sync_folder, write_bytes_atomically, write_table_atomically
 from infra.staging import remove_abandoned, staging_folder
 from infra.table_files import TableSource, write_table_file
 from schemas.errors import DistributedEvaluationError, StoreError
@@ -52,7 +52,7 @@ class Store:
             StoreError: it cannot be written, or the disk is full.
         """
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_private_root(self.root)
             self._staging.mkdir(exist_ok=True)
             remove_abandoned(self._staging)
             with staging_folder(self._staging) as folder:
@@ -173,6 +173,7 @@ class Store:
                 write_table_atomically(part, TABLES[name].empty_table())
 
     def _rename(self, staged: Path, target: Path) -> None:
+        make_private_root(self.root)
         target.parent.mkdir(parents=True, exist_ok=True)
         staged.replace(target)
         # The names of new folders must survive a power cut as well as the file's.

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
-from infra.atomic import sync_folder, write_table_atomically, write_text_atomically
+from infra.atomic import make_private_root, sync_folder, write_table_atomically, write_text_atomically
 from infra.datasets.digests import dataset_version
 from infra.datasets.item_file import read_items, to_table
 from infra.datasets.naming import dataset_name
@@ -240,6 +240,7 @@ class VersionStore:
     def _writing(self) -> Generator[None]:
         """Keep other writers out, those of other machines too, and remove what dead ones left."""
         try:
+            make_private_root(self.root.parent)
             (self.root / "versions").mkdir(parents=True, exist_ok=True)
             while (ownership := RunOwnership.acquire(self.root)) is None:
                 time.sleep(_LOOK_S)

@@ -28,7 +28,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from infra.atomic import sync_folder, write_text_atomically
+from infra.atomic import make_private_root, sync_folder, write_text_atomically
 from infra.checkpoints.folder_state import read_state
 from infra.checkpoints.pins import link_checkpoint
 from infra.run_ownership import RunOwnership, is_abandoned
@@ -72,6 +72,7 @@ class WatchFolder:
             StoreError: it cannot be written.
         """
         try:
+            make_private_root(self.path.parent)
             for folder in (self._checkpoints, self._results, self._staging):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as exc:

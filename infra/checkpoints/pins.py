@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from infra.atomic import write_text_atomically
+from infra.atomic import make_private_root, write_text_atomically
 from infra.checkpoints.adapter import BASE_FOLDER
 from infra.checkpoints.digests import FileMark, mark_file
 from infra.run_ownership import RunOwnership, is_abandoned
@@ -239,7 +239,8 @@ def _make_place(pin_root: Path, source: Path) -> tuple[Path, RunOwnership]:
     """Return a new pin folder that this process owns. Until it has an owner, others leave it alone."""
     place = pin_root / f"{source_digest(source)}-{secrets.token_hex(4)}"
     try:
-        place.mkdir(parents=True)
+        make_private_root(pin_root)
+        place.mkdir()
     except OSError as exc:
         raise StoreError(
             f"{pin_root}: cannot be written ({exc.strerror}); make it writable or point cluster.fileroot elsewhere"

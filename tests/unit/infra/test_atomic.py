@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.atomic import write_bytes_atomically, write_table_atomically, write_text_atomically
+from infra.atomic import make_private_root, write_bytes_atomically, write_table_atomically, write_text_atomically
+from infra.run_directory import create_run
+from infra.store import open_store
 from schemas.errors import StoreError
 
 
@@ -81,3 +84,20 @@ def test_a_folder_that_may_not_be_written_is_a_store_error(tmp_path: Path) -> No
 def test_importing_the_module_does_not_import_pyarrow() -> None:
     code = "import sys, infra.atomic; sys.exit('pyarrow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_a_folder_of_results_is_its_owners_alone_unless_it_was_opened(tmp_path: Path) -> None:
+    root = tmp_path / "out" / "runs"
+    make_private_root(root)
+    assert root.stat().st_mode & 0o777 == 0o700
+    root.chmod(0o750)
+    make_private_root(root)
+    assert root.stat().st_mode & 0o777 == 0o750
+
+
+def test_runs_store_versions_and_pins_lie_in_private_folders(tmp_path: Path) -> None:
+    """Each module that makes such a folder does it by `make_private_root`: the first of them decides the mode."""
+    create_run(tmp_path, "0" * 16, datetime(2026, 1, 1, tzinfo=UTC))
+    open_store(tmp_path).check_writable(min_free_bytes=0)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"runs": 0o700, "store": 0o700}
