@@ -68,6 +68,9 @@ def print_summary(summary: RunSummary) -> None:
         )
     OUT.print(shown)
     OUT.print(safe_text("value, ± standard error; – where there is too little to tell"), style="dim")
+    if summary.num_skipped_rows:
+        left_out = f"{summary.num_skipped_rows:,} rows of the dataset (valid_dataset.invalid_rows=skip)"
+        OUT.print(safe_text(f"left out {left_out}"), style="yellow", soft_wrap=True)
     for alarm in summary.alarms:
         OUT.print(safe_text(f"alarm    {alarm}: see the report"), style="red", soft_wrap=True)
     for difference in summary.differences:
@@ -129,10 +132,12 @@ def print_comparison(comparison: Comparison) -> None:
     for difference in comparison.differences:
         OUT.print(safe_text(f"differs  {difference}"), style="yellow", soft_wrap=True)
     how = "paired by item" if comparison.paired else "independent sets"
+    is_clustered = comparison.num_clusters not in (None, comparison.num_items)
+    clusters = f" in {comparison.num_clusters} clusters" if is_clustered else ""
     interval = f"[{format_number(comparison.ci_low)}, {format_number(comparison.ci_high)}]"
     change = f"{format_number(comparison.difference, '+.3f')} {interval}"
     lines = {
-        "items": f"{comparison.num_items}, {how}",
+        "items": f"{comparison.num_items}{clusters}, {how}",
         "scores": f"{format_number(comparison.baseline_mean)} -> {format_number(comparison.candidate_mean)}",
         "change": f"{change} with 95% interval, p {format_number(comparison.p_value)}",
         "visible": f"changes of {format_number(comparison.minimum_detectable_effect)} and more, 8 times in 10",

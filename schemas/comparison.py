@@ -27,7 +27,7 @@ class Comparison(Model):
     difference: float | None
     """Mean score of the candidate minus that of the baseline, each item counted once; in [-1, 1]."""
     stderr: float | None
-    """Standard error of the difference, clustered by item; None with fewer than two items or no spread seen."""
+    """Standard error of the difference, by cluster; None with fewer than two clusters or no spread seen."""
     ci_low: float | None
     """Lower end of the (1 - alpha) confidence interval."""
     ci_high: float | None
@@ -47,5 +47,8 @@ class Comparison(Model):
     number here is of these items alone."""
     num_items: int
     """Items compared: the shared ones when paired, else the scored items of both together."""
+    num_clusters: int | None = None
+    """Independent groups of these items (`cluster_id`; an item without one is its own), on which the errors rest; None
+    in comparisons of earlier versions."""
     differences: tuple[str, ...]
     """What else differs between the two tables, in words: read it before the numbers."""

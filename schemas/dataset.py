@@ -1,6 +1,6 @@
 """Evaluation items as every source delivers them, before any prompt is rendered."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -35,12 +35,24 @@ class EvalItem(Model):
     keyword arguments of its call; empty for math."""
     subsets: dict[str, str] = Field(default_factory=dict)
     """Strata to report apart, such as {"subject": "Algebra", "level": "5"}."""
+    cluster_id: str | None = None
+    """Equal in items that depend on each other, such as perturbations of one question; None for an item that stands
+    alone."""
     solution: str | None = None
     """The dataset's worked solution, where it has one."""
     prompt_suffix: str = ""
     """The instruction that ends the last turn, which is no part of the problem."""
     row: str = ""
     """The row as its source has it, as JSON; empty unless it was asked for."""
+
+
+class RefusedRow(NamedTuple):
+    """A row that cannot be used."""
+
+    row: int
+    """From 1: the line of a .jsonl file, the record of any other source."""
+    reason: str
+    """Why."""
 
 
 class LoadedDataset(Model):
@@ -54,3 +66,5 @@ class LoadedDataset(Model):
     """The items in the source's order; at least one."""
     notes: tuple[str, ...] = ()
     """What a user should know of how the data was read, such as rows left out on request."""
+    skipped: tuple[RefusedRow, ...] = ()
+    """The rows left out because they cannot be used (`valid_dataset.invalid_rows: skip`)."""

@@ -6,6 +6,7 @@
     │   │   └── LaunchError             what nobody can start where it would run, whatever the checkpoint
     │   ├── CheckpointError             a checkpoint that cannot be evaluated
     │   ├── DatasetError                a dataset that cannot be graded
+    │   │   └── RefusedRowsError        rows of it, each with its reason
     │   ├── StoreError                  a store that cannot be read or written
     │   └── SetupError                  something this machine lacks (engine, memory, devices)
     ├── TransientError                  try again
@@ -19,6 +20,8 @@
 A message names the value seen, the values allowed and the next step. Foreign exceptions are translated once, in the
 adapter that met them, with `from exc`.
 """
+
+from collections.abc import Sequence
 
 from schemas.secrets import hide_secrets
 
@@ -53,6 +56,15 @@ class CheckpointError(UserInputError):
 
 class DatasetError(UserInputError):
     """The dataset cannot be read or cannot be graded."""
+
+
+class RefusedRowsError(DatasetError):
+    """Rows of a dataset cannot be used; the message shows the first few."""
+
+    def __init__(self, message: str, rows: Sequence[tuple[int, str]]) -> None:
+        """`rows`: number and reason of every one of them."""
+        super().__init__(message)
+        self.rows = tuple(rows)
 
 
 class StoreError(UserInputError):

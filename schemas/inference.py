@@ -132,6 +132,8 @@ class Plan(Model):
     """The dataset's name."""
     dataset_version: str
     """The dataset's digest."""
+    num_skipped_rows: int = 0
+    """Rows of the dataset left out because they cannot be used (`valid_dataset.invalid_rows: skip`)."""
     sampling: SamplingSpec
     """How completions are drawn."""
     strict: bool = False

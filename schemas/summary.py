@@ -52,6 +52,8 @@ class RunSummary(RunIdentity):
     """Samples with a verdict on the model."""
     num_failed: int
     """Samples without one."""
+    num_skipped_rows: int = 0
+    """Rows of the dataset left out because they cannot be used; no sample was planned for them."""
     num_attempts: int
     """Launches it took."""
     num_resumed: int

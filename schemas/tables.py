@@ -60,6 +60,7 @@ SAMPLES: Final = _schema(
     _field("entropy", pa.float64(), "Mean entropy of the next-token distribution, nats", nullable=True),
     _field("latency_s", pa.float64(), "Seconds from entering the engine to the last token", nullable=True),
     _field("error", pa.string(), "Why the row has no score; null when it has one", nullable=True),
+    _field("cluster_id", pa.string(), "Equal in problems that belong together; null: it stands alone", nullable=True),
 )
 
 METRICS: Final = _schema(
@@ -113,6 +114,7 @@ RUNS: Final = _schema(
     _field("base_checkpoint", pa.string(), "Base of a LoRA adapter; null for a whole model", nullable=True),
     _field("regrade_of", pa.string(), "Run whose samples were graded again; null for a run's own", nullable=True),
     _field("model_config_digest", pa.string(), "Digest of the checkpoint's config.json and EOS ids", nullable=True),
+    _field("num_skipped_rows", pa.int64(), "Rows left out by valid_dataset.invalid_rows: skip", nullable=True),
 )
 
 DRIFT: Final = _schema(
@@ -203,6 +205,7 @@ PROMPT_SCHEMA: Final = _schema(
     _field("grader", pa.string(), "math, reasoning_gym or function"),
     _field("grader_data", pa.string(), "What that grader needs beyond the gold"),
     _field("subsets", pa.map_(pa.string(), pa.string()), "Strata of the item"),
+    _field("cluster_id", pa.string(), "Equal in items that belong together; null: it stands alone", nullable=True),
 )
 """prompts.parquet of a run: one row per item, refused ones included."""
 

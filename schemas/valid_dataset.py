@@ -7,21 +7,28 @@ from pydantic import Field, model_validator
 from schemas.base import Model
 
 DatasetFormat = Literal["auto", "gsm8k", "math500", "aime", "columns"]
+InvalidRows = Literal["refuse", "skip"]
 
 
 class ColumnMapping(Model):
-    """Which columns of the data hold what; for data that no adapter knows."""
+    """Which columns of the data hold what; for data that no adapter knows.
+
+    A dot leads into an object: `reward_model.ground_truth` is the key `ground_truth` of the column `reward_model`.
+    """
 
     prompt: str | None = None
     """Column with the problem's text. Exactly one of `prompt` and `messages` is named."""
     messages: str | None = None
     """Column with a conversation, a list of {role, content} whose last turn is the user's."""
     gold: str
-    """Column with the gold answer: text, or a number, which is read as its shortest decimal form."""
+    """Column with the gold answer: text, a number, which is read as its shortest decimal form, or a list of one."""
     id: str | None = None
     """Column with a unique id; None names each item by a digest of its problem and gold."""
     subsets: tuple[str, ...] = ()
     """Columns whose values are strata: each value gets metrics of its own, as `column=value`."""
+    cluster: str | None = None
+    """Column that is equal in questions that belong together, such as the seed question of perturbed ones or the
+    passage that several are about: error bars count them as one. None: each problem stands alone."""
     solution: str | None = None
     """Column with the worked solution; kept beside the sample, never shown to the model."""
 
@@ -69,8 +76,14 @@ class ValidDatasetConfig(Model):
     exclude_golds: tuple[str, ...] = ()
     """Rows whose gold is one of these texts are left out, such as `None` for problems without an answer. Empty by
     default: an item is never dropped in silence, an ungradable one is an error."""
+    invalid_rows: InvalidRows = "refuse"
+    """What happens when rows cannot be used (a gold that the grader cannot read, an empty prompt, a repeated problem,
+    an image): `refuse` ends the command before anything is launched; `skip` leaves them out, counts them, and shows the
+    count wherever the accuracy is shown. Both write every such row with its reason to `refused_rows/` in
+    `cluster.fileroot`. `refuse` by default: what is left out changes what is measured."""
     limit: int | None = Field(default=None, ge=1)
-    """Only the first n items, exclusions apart; None for all. Rows after the last one taken are not read."""
+    """Only the first n items, exclusions apart; None for all. Rows after the last one taken are not read. Of these n,
+    `invalid_rows: skip` may leave out some more whose golds cannot be graded."""
 
     @model_validator(mode="after")
     def _columns_belong_to_the_format(self) -> Self:

@@ -50,5 +50,7 @@ class ValidationSet:
     """Context length to provision, in tokens."""
     origin: PromptOrigin
     """What the prompts were rendered with."""
+    num_skipped_rows: int
+    """Rows of the source left out because they cannot be used (`valid_dataset.invalid_rows: skip`)."""
     notes: tuple[str, ...]
     """What a user should know of how the data was read."""

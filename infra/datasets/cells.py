@@ -33,6 +33,40 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_lower[match[0]]!r}?" if match else "."
 
 
+def column_names(row: Row) -> list[str]:
+    """Return the columns of a row, and with dots what lies inside those that are objects."""
+    names: list[str] = []
+    for name, value in row.items():
+        names.append(name)
+        if isinstance(value, Mapping):
+            names += [f"{name}.{inner}" for inner in column_names(cast("Row", value))]
+    return names
+
+
+def find_cell(row: Row, column: str) -> object:
+    """Return what a column holds; a dot leads into an object, unless a column has that very name.
+
+    Raises:
+        KeyError: it is absent.
+    """
+    if column in row:
+        return row[column]
+    outer, dot, inner = column.partition(".")
+    value = row.get(outer)
+    if not dot or not isinstance(value, Mapping):
+        raise KeyError(column)
+    return find_cell(cast("Row", value), inner)
+
+
+def has_cell(row: Row, column: str) -> bool:
+    """Whether a row has a column."""
+    try:
+        find_cell(row, column)
+    except KeyError:
+        return False
+    return True
+
+
 def require_columns(present: Sequence[str], wanted: Mapping[str, str]) -> None:
     """Check that each wanted column is there; `wanted` maps a column to the key of the configuration that names it.
 
@@ -91,7 +125,7 @@ def _encodable(text: str) -> str:
 
 def _required(row: Row, column: str) -> object:
     try:
-        return row[column]
+        return find_cell(row, column)
     except KeyError:
         raise DatasetError(f"column {column!r} is absent") from None
 
@@ -115,6 +149,21 @@ def read_required(row: Row, column: str) -> str:
     return text
 
 
+def read_gold(row: Row, column: str) -> str:
+    """Return the column's text; a list of one value is that value, as some publishers write every answer.
+
+    Raises:
+        DatasetError: as `read_required`, or a list of several values.
+    """
+    value = _required(row, column)
+    if not isinstance(value, (list, tuple)):
+        return read_required(row, column)
+    values = cast("Sequence[object]", value)
+    if len(values) != 1:
+        raise DatasetError(f"column {column!r} is a list of {len(values)} values {shown(value)}, expected one gold")
+    return read_required({column: values[0]}, column)
+
+
 def read_prompt(row: Row, column: str) -> tuple[Turn, ...]:
     """Return the column as a conversation of one user turn, white space kept as the data has it.
 
@@ -122,6 +171,11 @@ def read_prompt(row: Row, column: str) -> tuple[Turn, ...]:
         DatasetError: it is absent, not text, or blank.
     """
     value = _required(row, column)
+    if isinstance(value, (list, tuple)):
+        raise DatasetError(
+            f"column {column!r} is {shown(value)}, expected text; name a column of {{role, content}} in "
+            "valid_dataset.columns.messages"
+        )
     if not isinstance(value, str):
         raise DatasetError(f"column {column!r} is {shown(value)}, expected text")
     if not value.strip():
@@ -135,7 +189,7 @@ def read_optional(row: Row, column: str | None) -> str | None:
     Raises:
         DatasetError: it is neither text nor a number.
     """
-    value = row.get(column) if column is not None else None
+    value = find_cell(row, column) if column is not None and has_cell(row, column) else None
     if value is None or value == "":
         return None
     if isinstance(value, float) and math.isnan(value):
@@ -147,7 +201,7 @@ def read_subsets(row: Row, columns: Iterable[str]) -> dict[str, str]:
     """Return the strata of a row; a gap puts the row into none. Raises DatasetError as `read_optional`."""
     subsets: dict[str, str] = {}
     for column in columns:
-        value = row.get(column)
+        value = find_cell(row, column) if has_cell(row, column) else None
         text = str(value).lower() if isinstance(value, bool) else read_optional(row, column)
         if text is not None and text.strip():
             subsets[column] = text.strip()

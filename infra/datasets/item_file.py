@@ -21,7 +21,10 @@ def to_table(items: Sequence[EvalItem]) -> "pa.Table":
     turn = pa.struct([pa.field("role", text, nullable=False), pa.field("content", text, nullable=False)])
     types: dict[str, pa.DataType] = {"messages": pa.list_(turn), "subsets": pa.map_(text, text)}
     schema = pa.schema(
-        [pa.field(name, types.get(name, text), nullable=name == "solution") for name in EvalItem.model_fields]
+        [
+            pa.field(name, types.get(name, text), nullable=name in ("solution", "cluster_id"))
+            for name in EvalItem.model_fields
+        ]
     )
     rows = [item.model_dump() | {"subsets": list(item.subsets.items())} for item in items]
     return pa.Table.from_pylist(rows, schema=schema)

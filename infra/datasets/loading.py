@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from infra.datasets.adapters.detection import choose_adapter
-from infra.datasets.cells import shown
+from infra.datasets.cells import has_cell, shown
 from infra.datasets.conversation import choose_suffix, compose
 from infra.datasets.defects import Defects
-from infra.datasets.digests import content_id, dataset_version
+from infra.datasets.digests import cluster_name, content_id, dataset_version
+from infra.datasets.media import find_media
 from infra.datasets.naming import dataset_name
 from infra.datasets.rows import Adapter, Row, Source, SourceRow
 from infra.datasets.sources import folder, hub, local_file, reasoning_gym_tasks
-from schemas.dataset import EvalItem, LoadedDataset
+from schemas.dataset import ChatMessage, EvalItem, LoadedDataset
 from schemas.errors import DatasetError
 from schemas.paths import expand_user
 from schemas.valid_dataset import ValidDatasetConfig
@@ -24,8 +25,9 @@ CheckGolds = Callable[[Sequence[str]], Sequence[str | None]]
 """For each gold, why it cannot be parsed, or None when it can."""
 
 _ADVICE = (
-    "Nothing was launched. Mend the rows, name the right columns (valid_dataset.columns), or leave out problems "
-    "without an answer by their gold (valid_dataset.exclude_golds)"
+    "Nothing was launched. Mend the rows, name the right columns (valid_dataset.columns), leave out problems without "
+    "an answer by their gold (valid_dataset.exclude_golds), or leave out and count every such row "
+    "(valid_dataset.invalid_rows=skip)"
 )
 
 
@@ -37,6 +39,8 @@ class _Reading:
     keeps_rows: bool
     items: list[EvalItem] = field(default_factory=list[EvalItem])
     numbers: list[int] = field(default_factory=list[int])
+    content_ids: list[str] = field(default_factory=list[str])
+    """Digest of the problem and gold of each of `items`."""
     num_rows: int = 0
     num_excluded: int = 0
 
@@ -62,11 +66,14 @@ def load_dataset(
     reading = _read(config, source.rows, keeps_rows=keeps_rows)
     _check_ids(reading)
     _check_parseable(reading, check_golds)
-    _refuse_defects(config, reading)
+    items = _usable_items(config, reading)
     notes = source.notes
     if reading.num_excluded:
         notes += (f"{reading.num_excluded:,} rows left out: their gold is in valid_dataset.exclude_golds",)
-    return _build(config, reading.items, notes)
+    items, num_repeated = _cluster_repeated(items)
+    if num_repeated:
+        notes += (f"{num_repeated:,} rows ask what another row asks: they count as one cluster in error bars",)
+    return _build(config, items, notes).model_copy(update={"skipped": reading.defects.rows})
 
 
 def load_candidates(config: ValidDatasetConfig, *, seed: int) -> list[EvalItem]:
@@ -77,9 +84,7 @@ def load_candidates(config: ValidDatasetConfig, *, seed: int) -> list[EvalItem]:
     """
     if config.path.startswith(reasoning_gym_tasks.PREFIX):
         return reasoning_gym_tasks.load_tasks(config, seed=seed)
-    reading = _read(config, open_source(config).rows, keeps_rows=True)
-    _refuse_defects(config, reading)
-    return reading.items
+    return _usable_items(config, _read(config, open_source(config).rows, keeps_rows=True))
 
 
 def open_source(config: ValidDatasetConfig) -> Source:
@@ -105,22 +110,43 @@ def open_source(config: ValidDatasetConfig) -> Source:
 def _read(config: ValidDatasetConfig, rows: Iterator[SourceRow], *, keeps_rows: bool) -> _Reading:
     reading = _Reading(defects=Defects(config.path), keeps_rows=keeps_rows)
     adapter: Adapter | None = None
+    unseen: dict[str, str] = {}
     for row in rows:
         reading.num_rows += 1
         if row.problem:
             reading.defects.add(row.number, row.problem)
             continue
-        try:
-            adapter = adapter or choose_adapter(config, row.values)
-        except DatasetError as exc:
-            raise DatasetError(f"{config.path}: {exc}") from None
+        if adapter is None:
+            adapter = _choose_adapter(config, row.values)
+            unseen = dict(adapter.optional)
+        unseen = {column: key for column, key in unseen.items() if not has_cell(row.values, column)}
         _read_row(config, row, adapter, reading)
         if len(reading.items) == config.limit:
             break
+    if unseen:
+        column, key = next(iter(unseen.items()))
+        raise DatasetError(f"{config.path}: column {column!r} ({key}) is in none of the {reading.num_rows:,} rows read")
     return reading
 
 
+def _choose_adapter(config: ValidDatasetConfig, first_row: Row) -> Adapter:
+    try:
+        return choose_adapter(config, first_row)
+    except DatasetError as exc:
+        media = find_media(first_row)
+        hint = f". {_describe_media(media)}" if media is not None else ""
+        raise DatasetError(f"{config.path}: {exc}{hint}") from None
+
+
+def _describe_media(column: str) -> str:
+    return f"column {column!r} holds an image, audio or video, which no workflow sends to the model"
+
+
 def _read_row(config: ValidDatasetConfig, row: SourceRow, adapter: Adapter, reading: _Reading) -> None:
+    media = find_media(row.values)
+    if media is not None:
+        reading.defects.add(row.number, _describe_media(media))
+        return
     try:
         problem = adapter.read(row.values)
         if problem.gold in config.exclude_golds:
@@ -135,12 +161,14 @@ def _read_row(config: ValidDatasetConfig, row: SourceRow, adapter: Adapter, read
         messages=compose(problem.turns, config=config, default_suffix=adapter.prompt_suffix),
         gold=problem.gold,
         subsets=problem.subsets,
+        cluster_id=None if problem.cluster is None else cluster_name(problem.cluster),
         solution=problem.solution,
         prompt_suffix=choose_suffix(config, adapter.prompt_suffix),
         row=_as_json(row.values) if reading.keeps_rows else "",
     )
     reading.items.append(item)
     reading.numbers.append(row.number)
+    reading.content_ids.append(digest)
 
 
 def _as_json(row: Row) -> str:
@@ -150,10 +178,18 @@ def _as_json(row: Row) -> str:
 
 def _check_ids(reading: _Reading) -> None:
     first: dict[str, int] = {}
-    for item, number in zip(reading.items, reading.numbers, strict=True):
-        earlier = first.setdefault(item.item_id, number)
-        if earlier != number:
-            reading.defects.add(number, f"has the id {shown(item.item_id)} of row {earlier}; ids must be unique")
+    for place, item in enumerate(reading.items):
+        earlier = first.setdefault(item.item_id, place)
+        if earlier != place:
+            reading.defects.add(reading.numbers[place], _describe_repetition(reading, earlier, place))
+
+
+def _describe_repetition(reading: _Reading, earlier: int, place: int) -> str:
+    row, named = reading.numbers[earlier], reading.items[place].item_id
+    if reading.content_ids[earlier] != reading.content_ids[place]:
+        return f"has the id {shown(named)} of row {row}; ids must be unique"
+    has_id = "" if named == reading.content_ids[place] else f" and has its id {shown(named)}"
+    return f"is the same problem as row {row}{has_id}; to ask each problem several times, set gconfig.n_samples"
 
 
 def _check_parseable(reading: _Reading, check_golds: CheckGolds) -> None:
@@ -166,15 +202,44 @@ def _check_parseable(reading: _Reading, check_golds: CheckGolds) -> None:
             reading.defects.add(number, f"gold {shown(item.gold)} cannot be graded: {reasons[item.gold]}")
 
 
-def _refuse_defects(config: ValidDatasetConfig, reading: _Reading) -> None:
+def _usable_items(config: ValidDatasetConfig, reading: _Reading) -> list[EvalItem]:
+    """Return the items of the rows without a defect.
+
+    Raises:
+        RefusedRowsError: a row has one, and `invalid_rows` is `refuse`; or every row has.
+        DatasetError: there is no row, or none is left.
+    """
     if not reading.num_rows:
         raise DatasetError(f"{config.path}: the dataset is empty, expected at least one row")
-    reading.defects.raise_if_any(reading.num_rows, _ADVICE)
-    if not reading.items:
+    if config.invalid_rows == "refuse" or len(reading.defects) == reading.num_rows:
+        reading.defects.raise_if_any(reading.num_rows, _ADVICE)
+    pairs = zip(reading.items, reading.numbers, strict=True)
+    items = [item for item, number in pairs if number not in reading.defects]
+    if not items:
         raise DatasetError(
             f"{config.path}: all {reading.num_rows:,} rows are left out by valid_dataset.exclude_golds "
-            f"{list(config.exclude_golds)}, expected at least one item"
+            f"{list(config.exclude_golds)} or valid_dataset.invalid_rows, expected at least one item"
         )
+    return items
+
+
+def _cluster_repeated(items: Sequence[EvalItem]) -> tuple[list[EvalItem], int]:
+    """Put items that ask the same into one cluster, unless the data names clusters; return them, and how many do.
+
+    Their answers are no independent evidence: thirty problems under 960 ids are thirty clusters.
+    """
+    by_question: dict[tuple[ChatMessage, ...], list[int]] = {}
+    for place, item in enumerate(items):
+        if item.cluster_id is None:
+            by_question.setdefault(item.messages, []).append(place)
+    clustered, num_repeated = list(items), 0
+    for places in by_question.values():
+        if len(places) > 1:
+            num_repeated += len(places) - 1
+            name = items[places[0]].item_id
+            for place in places:
+                clustered[place] = items[place].model_copy(update={"cluster_id": name})
+    return clustered, num_repeated
 
 
 def _build(config: ValidDatasetConfig, items: Sequence[EvalItem], notes: tuple[str, ...]) -> LoadedDataset:

@@ -50,6 +50,8 @@ class Problem:
     """The data's own id; None where it has none."""
     subsets: dict[str, str] = field(default_factory=dict[str, str])
     """Strata of the item."""
+    cluster: str | None = None
+    """Equal in problems that belong together; None for one that stands alone."""
     solution: str | None = None
     """The worked solution, where there is one."""
 
@@ -62,3 +64,5 @@ class Adapter:
     """Pure; raises DatasetError with what is wrong with the row."""
     prompt_suffix: str
     """The instruction that is added to a problem unless the configuration has its own."""
+    optional: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Columns that a row may lack, but not every row, with the key of the configuration that names each."""

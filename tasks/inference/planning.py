@@ -38,6 +38,7 @@ class PlanSettings(NamedTuple):
     sampling: SamplingSpec
     strict: bool = False
     stand_in: StandInConfig | None = None
+    num_skipped_rows: int = 0
 
 
 def planned_dtype(dtype: str, engine: EngineName, *, strict: bool, on_gpu: bool) -> str:
@@ -75,6 +76,7 @@ def make_plan(
         model_config_digest=identity.model_config_digest,
         dataset=dataset,
         dataset_version=dataset_version,
+        num_skipped_rows=settings.num_skipped_rows,
         sampling=settings.sampling,
         strict=settings.strict,
         stand_in=settings.stand_in,

@@ -73,6 +73,7 @@ def make_run_plan(
                 eos_token_ids=eos_token_ids,
             ),
             stand_in=config.engine.stand_in,
+            num_skipped_rows=validation_set.num_skipped_rows,
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Samples to metrics: every metric of every subset, with errors that know which samples belong to one item.
+"""Samples to metrics: every metric of every subset, with errors that know which samples belong together.
 
 Owns the list of metrics and the table they fill; the formulas are in `estimators` and `voting`. Each metric is a sum
 and a count per item, so that all subsets are done at once and time is linear in the samples. To add a metric, add a
@@ -58,8 +58,8 @@ def aggregate(samples: SampleTable, *, config: MetricsConfig | None = None) -> p
     columns = read_columns(samples)
     strata = read_strata(columns)
     metrics = list(_metrics(columns, config or MetricsConfig()))
-    # With one sample per item every rate is a count of independent trials, which is what Wilson's interval is for.
-    binomial = columns.n_samples <= 1
+    # With one sample per cluster every rate is a count of independent trials, which is what Wilson's interval is for.
+    binomial = columns.n_samples <= 1 and columns.cluster is None
     estimates = [_estimate(metric, strata, binomial=binomial) for metric in metrics]
     return _table(columns, strata, metrics, estimates)
 
@@ -170,19 +170,22 @@ class _Estimates:
 
 
 def _estimate(metric: Metric, strata: Strata, *, binomial: bool) -> _Estimates:
-    members = strata.item
-    value, stderr, num_items, num_observations = clustered_means(
-        metric.totals[members], metric.counts[members], strata.subset, len(strata.names)
+    num_clusters = len(strata.cluster_subset)
+    totals, counts = (
+        sums(strata.cluster, column[strata.item], num_clusters) for column in (metric.totals, metric.counts)
     )
-    half = student_quantile(num_items - 1, 0.5 + CONFIDENCE / 2) * stderr
+    value, stderr, num_seen, num_observations = clustered_means(
+        totals, counts, strata.cluster_subset, len(strata.names)
+    )
+    half = student_quantile(num_seen - 1, 0.5 + CONFIDENCE / 2) * stderr
     low, high = np.maximum(value - half, metric.low), np.minimum(value + half, metric.high)
-    # No spread seen is no proof that there is none: no standard error, and an interval by the number of items, which
+    # No spread seen is no proof that there is none: no standard error, and an interval by the number of clusters, which
     # exists where the values are bounded.
-    unseen = (stderr == 0) | (num_items < 2)
+    unseen = (stderr == 0) | (num_seen < 2)
     low, high, stderr = (np.where(unseen, np.nan, column) for column in (low, high, stderr))
     if metric.high == 1:
-        trials = num_observations if binomial else num_items.astype(np.float64)
-        scored = (num_items >= 2) & (unseen | binomial)
+        trials = num_observations if binomial else num_seen.astype(np.float64)
+        scored = (num_seen >= 2) & (unseen | binomial)
         low[scored], high[scored] = wilson_bounds(np.clip(value[scored], 0, 1), trials[scored], CONFIDENCE)
     return _Estimates(value=value, stderr=stderr, ci_low=low, ci_high=high)
 

@@ -33,6 +33,7 @@ _MEASURED: Final = (
     "item_id",
     "repeat",
     "subsets",
+    "cluster_id",
     "verdict",
     "score",
     "answer",
@@ -58,6 +59,8 @@ class SampleColumns:
     """Index of the item, ascending; items are in order of item_id."""
     first_row: IntArray
     """First sample of each item, `(num_items,)`."""
+    cluster: IntArray | None
+    """Index of the cluster of each item, `(num_items,)`; None where every item stands alone."""
     scored: BoolArray
     """Whether the sample has a verdict on the model."""
     correct: BoolArray
@@ -103,10 +106,12 @@ def read_columns(samples: SampleTable) -> SampleColumns:
     unordered = read_verdicts(table)
     verdict = None if unordered is None else unordered[row]
     scored, correct, score = _scores(table, row, verdict)
+    first_row = np.searchsorted(item, np.arange(num_items))
     return SampleColumns(
         num_items=num_items,
         item=item,
-        first_row=np.searchsorted(item, np.arange(num_items)),
+        first_row=first_row,
+        cluster=_clusters(table, row[first_row]),
         scored=scored,
         correct=correct,
         score=score,
@@ -129,6 +134,19 @@ def code_text(table: pa.Table, name: str) -> Coded:
     encoded = cast("pa.DictionaryArray[Any, Any]", text.dictionary_encode())
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return Coded(codes, [str(value) for value in encoded.dictionary.to_pylist()])
+
+
+def _clusters(table: pa.Table, rows: IntArray) -> IntArray | None:
+    """Return the cluster of each item, numbered by its first item; one without a name is a cluster of its own."""
+    if "cluster_id" not in table.column_names:
+        return None
+    codes, values = code_text(table, "cluster_id")
+    codes = codes[rows]
+    if (codes < 0).all():
+        return None
+    codes = np.where(codes < 0, len(values) + np.arange(len(codes)), codes)
+    _, first, label = np.unique(codes, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[label].astype(np.int64)
 
 
 def _project(samples: SampleTable) -> pa.Table:

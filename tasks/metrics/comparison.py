@@ -1,7 +1,8 @@
 """Two runs against each other: difference, interval, p-value, and what could have been seen at all.
 
-Owns the method; reads the columns of `samples`. Repeats of an item are not independent, so the unit is always the item:
-a bootstrap over rows rejects a true null in 4 of 10 cases where there are ten repeats per item.
+Owns the method; reads the columns of `samples`. Repeats of an item are not independent, nor are items of one cluster
+(`cluster_id`), so the unit is always the cluster, which is the item where nothing says otherwise: a bootstrap over rows
+rejects a true null in 4 of 10 cases where there are ten repeats per item.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from schemas.comparison import CompareConfig, Comparison
 from schemas.errors import DatasetError
 from tasks.metrics.columns import SampleColumns, code_text, read_columns
 from tasks.metrics.difference import (
-    Effect,
+    clustered_effect,
     defined,
     interval,
     interval_without_spread,
@@ -27,7 +28,7 @@ from tasks.metrics.difference import (
     welch_difference,
 )
 from tasks.metrics.estimators import sums
-from tasks.metrics.linking import find_changed, link_items
+from tasks.metrics.linking import find_changed, find_clusters, link_items, number_clusters
 
 _KEYS: Final = ("item_id", "prompt_hash", "prompt")
 """Columns that say which item a row belongs to, the best first."""
@@ -41,16 +42,18 @@ class _Items:
     means: FloatArray
     num_samples: FloatArray
     num_missing: int
+    cluster_of: dict[str, str]
+    """Cluster of each item that does not stand alone."""
 
 
 def compare(baseline: pa.Table, candidate: pa.Table, *, config: CompareConfig | None = None) -> Comparison:
     """Return how the mean score per item of `candidate` differs from that of `baseline`.
 
     With shared items the comparison is paired over them (Miller 2024, "Adding Error Bars to Evals", sect. 4): one
-    difference of means per item; the p-value by flipping their signs at random (Fisher 1935), exact for up to 12
-    differing items; the interval by Student's t with G - 1 degrees. Without shared items the two are independent sets,
-    by Welch's test over items. Two versions of a dataset are compared over the items that both ask alike, or not at
-    all. docs/metrics.md has the formulas.
+    difference of means per item; the p-value by flipping the signs of clusters at random (Fisher 1935), exact for up to
+    12 differing ones; the interval by Student's t with G - 1 degrees for G clusters. Without shared items the two are
+    independent sets, by Welch's test over clusters. Two versions of a dataset are compared over the items that both ask
+    alike, or not at all. docs/metrics.md has the formulas.
 
     Args:
         baseline: columns of `samples`, all or some: score or verdict, and item_id (else prompt_hash, else prompt).
@@ -79,7 +82,9 @@ def compare(baseline: pa.Table, candidate: pa.Table, *, config: CompareConfig | 
         ]
     if shared:
         differences += _coverage_differences(first, second, len(shared))
-        compared = _compare_paired(_pick(first, shared), _pick(second, shared), config, differences)
+        # the candidate's word first: an older run may have been published before there were clusters
+        clusters = number_clusters(shared, first.cluster_of | second.cluster_of)
+        compared = _compare_paired((_pick(first, shared), _pick(second, shared)), clusters, config, differences)
         return compared.model_copy(update={"is_linked": versions is not None})
     if key is not None and first.ids and second.ids:
         differences.append("no item is shared: compared as independent sets")
@@ -87,28 +92,31 @@ def compare(baseline: pa.Table, candidate: pa.Table, *, config: CompareConfig | 
     return _compare_independent(first, second, config, differences, is_clustered=key is not None)
 
 
-def _compare_paired(first: FloatArray, second: FloatArray, config: CompareConfig, differences: list[str]) -> Comparison:
-    gaps = second - first
-    num_items = len(gaps)
-    difference = float(gaps.mean())
-    stderr = float(gaps.std(ddof=1) / np.sqrt(num_items)) if num_items > 1 else np.nan
-    effect = Effect(difference=difference, stderr=stderr, degrees_of_freedom=num_items - 1)
+def _compare_paired(
+    means: tuple[FloatArray, FloatArray], clusters: IntArray, config: CompareConfig, differences: list[str]
+) -> Comparison:
+    first, second = means
+    effect, cluster_gaps = clustered_effect(second - first, clusters)
+    num_clusters = len(cluster_gaps)
     low, high = interval(effect, config.alpha)
-    if num_items > 1 and is_zero(stderr):
-        low, high = interval_without_spread(difference, num_items, config.alpha)
+    if num_clusters > 1 and is_zero(effect.stderr):
+        low, high = interval_without_spread(effect.difference, num_clusters, config.alpha)
     return Comparison(
-        difference=difference,
-        stderr=defined(stderr),
+        difference=effect.difference,
+        stderr=defined(effect.stderr),
         ci_low=low,
         ci_high=high,
-        p_value=sign_flip_p_value(gaps, num_resamples=config.num_resamples, rng=np.random.default_rng(config.seed))
-        if num_items > 1
+        p_value=sign_flip_p_value(
+            cluster_gaps, num_resamples=config.num_resamples, rng=np.random.default_rng(config.seed)
+        )
+        if num_clusters > 1
         else None,
         minimum_detectable_effect=minimum_detectable_effect(effect, alpha=config.alpha, power=config.power),
         baseline_mean=float(first.mean()),
         candidate_mean=float(second.mean()),
         paired=True,
-        num_items=num_items,
+        num_items=len(first),
+        num_clusters=num_clusters,
         differences=tuple(differences),
     )
 
@@ -116,7 +124,8 @@ def _compare_paired(first: FloatArray, second: FloatArray, config: CompareConfig
 def _compare_independent(
     first: _Items, second: _Items, config: CompareConfig, differences: list[str], *, is_clustered: bool
 ) -> Comparison:
-    effect = welch_difference(first.means, second.means, is_clustered=is_clustered)
+    sides = [clustered_effect(side.means, number_clusters(side.ids, side.cluster_of)) for side in (first, second)]
+    effect = welch_difference(sides[0].effect, sides[1].effect, is_clustered=is_clustered)
     low, high = interval(effect, config.alpha)
     return Comparison(
         difference=defined(effect.difference, keep_zero=True),
@@ -129,6 +138,7 @@ def _compare_independent(
         candidate_mean=float(second.means.mean()) if len(second.means) else None,
         paired=False,
         num_items=len(first.means) + len(second.means),
+        num_clusters=sum(len(side.cluster_totals) for side in sides),
         differences=tuple(differences),
     )
 
@@ -142,6 +152,7 @@ def _shared_key(baseline: pa.Table, candidate: pa.Table) -> str | None:
 
 def _items(table: pa.Table, key: str | None, side: str) -> _Items:
     columns, ids = _read(table, key, side)
+    cluster_of = find_clusters(table, key)
     counts = sums(columns.item, columns.scored.astype(np.float64), columns.num_items)
     totals = sums(columns.item[columns.scored], columns.score[columns.scored], columns.num_items)
     seen = counts > 0
@@ -150,6 +161,7 @@ def _items(table: pa.Table, key: str | None, side: str) -> _Items:
         means=totals[seen] / counts[seen],
         num_samples=counts[seen],
         num_missing=int((~columns.scored).sum()),
+        cluster_of=cluster_of,
     )
 
 

@@ -5,12 +5,12 @@ Owns the formulas; pure functions of numbers, no tables. docs/metrics.md states 
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from infra.arrays import FloatArray
-from tasks.metrics.estimators import student_quantile, wilson_interval
+from infra.arrays import FloatArray, IntArray
+from tasks.metrics.estimators import clustered_means, student_quantile, sums, wilson_interval
 
 _EXACT_ITEMS: Final = 12
 """Up to so many differing items all 2^n sign patterns are tried."""
@@ -35,7 +35,7 @@ def sign_flip_p_value(gaps: FloatArray, *, num_resamples: int, rng: np.random.Ge
     their few distinct differences.
 
     Args:
-        gaps: one difference per item, shape `(num_items,)`.
+        gaps: sum of the differences of each cluster, shape `(num_clusters,)`; its signs flip together.
         num_resamples: m.
         rng: source of the patterns.
     """
@@ -59,18 +59,42 @@ def sign_flip_p_value(gaps: FloatArray, *, num_resamples: int, rng: np.random.Ge
     return (reached + 1) / (num_resamples + 1)
 
 
-def welch_difference(first: FloatArray, second: FloatArray, *, is_clustered: bool) -> Effect:
-    """Return the difference of two independent sets of items; degrees of freedom by Welch & Satterthwaite."""
-    if not len(first) or not len(second):
-        return Effect(difference=np.nan, stderr=np.nan, degrees_of_freedom=np.nan)
-    difference = float(second.mean() - first.mean())
-    if not is_clustered or min(len(first), len(second)) < 2:
+class MeanEffect(NamedTuple):
+    """A mean over items with its cluster-robust error."""
+
+    effect: Effect
+    cluster_totals: FloatArray
+    """Sum over the items of each cluster, `(num_clusters,)`."""
+
+
+def clustered_effect(values: FloatArray, clusters: IntArray) -> MeanEffect:
+    """Return the mean of one value per item; error and degrees of freedom (G - 1) by cluster.
+
+    Args:
+        values: one per item, shape `(num_items,)`.
+        clusters: cluster of each item, in [0, num_clusters).
+    """
+    num_clusters = int(clusters.max(initial=-1)) + 1
+    totals = sums(clusters, values, num_clusters)
+    counts = sums(clusters, np.ones(len(values)), num_clusters)
+    means = clustered_means(totals, counts, np.zeros(num_clusters, dtype=np.int64), 1)
+    effect = Effect(
+        difference=float(means.value[0]),
+        stderr=float(means.stderr[0]),
+        degrees_of_freedom=int(means.num_clusters[0]) - 1,
+    )
+    return MeanEffect(effect, totals)
+
+
+def welch_difference(first: Effect, second: Effect, *, is_clustered: bool) -> Effect:
+    """Return the difference of two independent means; degrees of freedom by Welch & Satterthwaite."""
+    difference = second.difference - first.difference
+    errors = np.array([first.stderr, second.stderr])
+    total = float((errors**2).sum())
+    if not is_clustered or np.isnan(total) or is_zero(float(np.sqrt(total))):
         return Effect(difference=difference, stderr=np.nan, degrees_of_freedom=np.nan)
-    parts = np.array([side.var(ddof=1) / len(side) for side in (first, second)])
-    total = float(parts.sum())
-    if is_zero(float(np.sqrt(total))):
-        return Effect(difference=difference, stderr=np.nan, degrees_of_freedom=np.nan)
-    freedom = total**2 / float((parts**2 / np.array([len(first) - 1, len(second) - 1])).sum())
+    freedoms = np.array([first.degrees_of_freedom, second.degrees_of_freedom])
+    freedom = total**2 / float((errors**4 / freedoms).sum())
     return Effect(difference=difference, stderr=float(np.sqrt(total)), degrees_of_freedom=freedom)
 
 
@@ -82,9 +106,9 @@ def interval(effect: Effect, alpha: float) -> tuple[float | None, float | None]:
     return max(effect.difference - half, -1.0), min(effect.difference + half, 1.0)
 
 
-def interval_without_spread(difference: float, num_items: int, alpha: float) -> tuple[float | None, float | None]:
-    """Bound the difference when all items show the same: by Wilson, at most a share w of unseen items may deviate."""
-    none_of_them = wilson_interval(0, num_items, 1 - alpha)
+def interval_without_spread(difference: float, num_clusters: int, alpha: float) -> tuple[float | None, float | None]:
+    """Bound the difference when all clusters show the same: by Wilson, at most a share w of unseen ones may deviate."""
+    none_of_them = wilson_interval(0, num_clusters, 1 - alpha)
     if none_of_them is None:
         return None, None
     share = none_of_them.high

@@ -1,10 +1,13 @@
-"""Which items two tables of samples share, and whether they ask them alike: what links two versions of a dataset."""
+"""Which items two tables of samples share, whether they ask them alike, and which of them belong together."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from infra.arrays import IntArray
 from schemas.errors import DatasetError
 
 _SAME_PER_ITEM: Final = {"prompt_hash": "prompts", "gold": "golds"}
@@ -44,6 +47,21 @@ def link_items(shared: Sequence[str], changed: Mapping[str, set[str]], *, versio
             "VERSION`), or keep more items with refresh.anchor_ratio"
         )
     return alike
+
+
+def find_clusters(table: pa.Table, key: str | None) -> dict[str, str]:
+    """Return the cluster of each item that does not stand alone; none where the table does not say."""
+    if key is None or "cluster_id" not in table.column_names:
+        return {}
+    named = table.filter(pc.is_valid(table.column("cluster_id")))
+    return {item: cluster for item, cluster in _by_item(named, key, "cluster_id").items() if cluster is not None}
+
+
+def number_clusters(items: Sequence[str], cluster_of: Mapping[str, str]) -> IntArray:
+    """Return the cluster of each item as numbers from 0; an item without one is a cluster of its own."""
+    number: dict[tuple[str, bool], int] = {}
+    names = [(cluster_of[item], True) if item in cluster_of else (item, False) for item in items]
+    return np.array([number.setdefault(name, len(number)) for name in names], dtype=np.int64)
 
 
 def _by_item(table: pa.Table, key: str, name: str) -> dict[str, str | None]:

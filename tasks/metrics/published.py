@@ -12,7 +12,17 @@ from schemas.errors import StoreError
 from schemas.stand_in import DUMMY_ENGINE, is_dummy
 from tasks.metrics.comparison import compare
 
-_COLUMNS: Final = ("run_id", "dataset", "dataset_version", "item_id", "prompt_hash", "gold", "verdict", "score")
+_COLUMNS: Final = (
+    "run_id",
+    "dataset",
+    "dataset_version",
+    "item_id",
+    "prompt_hash",
+    "gold",
+    "verdict",
+    "score",
+    "cluster_id",
+)
 """What a comparison reads of `samples`; the texts stay on disk."""
 
 _SETTINGS: Final = (

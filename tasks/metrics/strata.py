@@ -25,6 +25,10 @@ class Strata:
     """Index into `names` of each membership."""
     item: IntArray
     """Index of the item of each membership."""
+    cluster: IntArray
+    """Index of the cluster of each membership, an item where every item stands alone."""
+    cluster_subset: IntArray
+    """Index into `names` of each cluster, `(num_clusters,)`: those of one subset are none of another's."""
 
 
 def read_strata(columns: SampleColumns) -> Strata:
@@ -36,7 +40,7 @@ def read_strata(columns: SampleColumns) -> Strata:
     everything = np.arange(columns.num_items)
     whole = np.zeros(columns.num_items, dtype=np.int64)
     if columns.subsets is None or columns.num_items == 0:
-        return Strata(names=[WHOLE_SET], subset=whole, item=everything)
+        return _with_clusters([WHOLE_SET], whole, everything, columns.cluster)
     pairs = _pairs(columns.subsets.take(columns.row[columns.first_row]))
     key, value = code_text(pairs, "key"), code_text(pairs, "value")
     member = pairs.column("item").to_numpy()[value.codes >= 0]
@@ -48,11 +52,20 @@ def read_strata(columns: SampleColumns) -> Strata:
     order = sorted(range(len(named)), key=named.__getitem__)
     rank = np.empty(len(named), dtype=np.int64)
     rank[np.array(order, dtype=np.int64)] = np.arange(1, len(named) + 1)
-    return Strata(
-        names=[WHOLE_SET, *(f"{named[index][0]}={named[index][1]}" for index in order)],
-        subset=np.concatenate([whole, rank[subset]]),
-        item=np.concatenate([everything, member]),
+    return _with_clusters(
+        [WHOLE_SET, *(f"{named[index][0]}={named[index][1]}" for index in order)],
+        np.concatenate([whole, rank[subset]]),
+        np.concatenate([everything, member]),
+        columns.cluster,
     )
+
+
+def _with_clusters(names: list[str], subset: IntArray, item: IntArray, cluster: IntArray | None) -> Strata:
+    if cluster is None:
+        return Strata(names=names, subset=subset, item=item, cluster=np.arange(len(item)), cluster_subset=subset)
+    num_clusters = int(cluster.max(initial=0)) + 1
+    pairs, place = np.unique(subset * num_clusters + cluster[item], return_inverse=True)
+    return Strata(names=names, subset=subset, item=item, cluster=place, cluster_subset=pairs // num_clusters)
 
 
 def _pairs(strata: "pa.ChunkedArray[Any]") -> pa.Table:

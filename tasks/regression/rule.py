@@ -25,11 +25,10 @@ def drop_p_value(comparison: Comparison) -> float:
     """
     if comparison.difference is None or comparison.difference >= 0 or comparison.p_value is None:
         return 1.0
+    num_clusters = comparison.num_clusters or comparison.num_items
     if comparison.stderr is None:
-        return 0.5**comparison.num_items  # every item fell by the same: one pattern of signs out of so many
-    effect = Effect(
-        difference=comparison.difference, stderr=comparison.stderr, degrees_of_freedom=comparison.num_items - 1
-    )
+        return 0.5**num_clusters  # every one fell by the same: one pattern of signs out of so many
+    effect = Effect(difference=comparison.difference, stderr=comparison.stderr, degrees_of_freedom=num_clusters - 1)
     student = (student_p_value(effect) or 0.0) / 2
     is_resolved = comparison.p_value > 1 / (COMPARISON.num_resamples + 1)
     return max(student, comparison.p_value / 2) if is_resolved else student

@@ -20,7 +20,7 @@ from tasks.inference.session import RunSession
 from tasks.metrics.comparison import compare
 from tasks.regression.rule import COMPARISON, drop_p_value, is_regression, spend, split_level
 
-_COLUMNS: Final = ("item_id", "prompt_hash", "gold", "dataset_version", "verdict", "score")
+_COLUMNS: Final = ("item_id", "prompt_hash", "gold", "dataset_version", "verdict", "score", "cluster_id")
 
 
 def check_regression(config: EvaluationConfig, session: RunSession) -> RegressionReport | None:

@@ -63,6 +63,7 @@ def _provenance(session: RunSession) -> list[tuple[str, str]]:
         ("devices", ", ".join(devices) or UNDEFINED),
         ("seed", str(session.plan.seed)),
         ("attempts", str(session.attempt)),
+        *([("rows left out", f"{session.plan.num_skipped_rows:,}")] if session.plan.num_skipped_rows else []),
         *(("difference", text) for text in session.state.differences),
         *sorted(attempt.provenance.versions().items()),
     ]
@@ -79,6 +80,7 @@ def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ..
         num_planned=whole.num_planned,
         num_scored=whole.num_scored,
         num_failed=whole.num_failed,
+        num_skipped_rows=session.plan.num_skipped_rows,
         num_attempts=session.attempt,
         num_resumed=session.num_resumed,
         engine=session.plan.engine,
@@ -134,6 +136,7 @@ def _runs_table(config: EvaluationConfig, session: RunSession, certificate: Merg
         "config": config_to_yaml(config),
         "base_checkpoint": state.base,
         "regrade_of": state.regrade_of,
+        "num_skipped_rows": plan.num_skipped_rows,
     }
     return pa.Table.from_pylist([row], schema=RUNS)
 

@@ -70,6 +70,7 @@ def _lines(summary: RunSummary, guards: Guards, earlier: EarlierRun | None) -> I
     yield (
         f"{escape_markdown(summary.checkpoint)}{_step(summary.global_step)}{_base(summary)}: {summary.num_scored:,} of "
         f"{summary.num_planned:,} samples scored, {summary.num_failed:,} without a verdict."
+        + (f" {summary.num_skipped_rows:,} rows of the dataset were left out." if summary.num_skipped_rows else "")
     )
     yield ""
     if earlier is not None:

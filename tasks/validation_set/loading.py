@@ -23,6 +23,7 @@ from tasks.validation_set.prompts import (
     limit_context,
     render_prompts,
 )
+from tasks.validation_set.refused_rows import keep_refused_rows, refused_rows_kept
 from tasks.validation_set.versions import find_current_version, load_version
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ def _load(
             max_new_tokens=generation.max_new_tokens,
         ),
         origin=origin,
+        num_skipped_rows=len(dataset.skipped),
         notes=dataset.notes,
     )
 
@@ -123,12 +125,18 @@ def _load_items(config: EvaluationConfig) -> LoadedDataset:
     version = find_current_version(config)
     if version is not None:
         return load_version(config, version, choose_gold_check(config))
-    return load_dataset(
-        config.valid_dataset,
-        seed=config.seed,
-        check_golds=choose_gold_check(config),
-        keeps_rows=config.reward_function is not None,
-    )
+    with refused_rows_kept(config):
+        dataset = load_dataset(
+            config.valid_dataset,
+            seed=config.seed,
+            check_golds=choose_gold_check(config),
+            keeps_rows=config.reward_function is not None,
+        )
+    if not dataset.skipped:
+        return dataset
+    kept = keep_refused_rows(config, dataset.skipped)
+    note = f"{len(dataset.skipped):,} rows cannot be used and are left out (valid_dataset.invalid_rows=skip); {kept}"
+    return dataset.model_copy(update={"notes": (*dataset.notes, note)})
 
 
 def _accept_golds(golds: Sequence[str]) -> list[str | None]:

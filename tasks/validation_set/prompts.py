@@ -145,6 +145,7 @@ def _to_table(
         pa.array([item.grader for item in items], pa.string()),
         pa.array([item.grader_data for item in items], pa.string()),
         pa.array([list(item.subsets.items()) for item in items], PROMPT_SCHEMA.field("subsets").type),
+        pa.array([item.cluster_id for item in items], pa.string()),
     ]
     return pa.Table.from_arrays(columns, schema=PROMPT_SCHEMA)
 

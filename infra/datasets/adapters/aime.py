@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from infra.datasets.adapters.instruction import BOXED_SUFFIX
-from infra.datasets.cells import read_optional, read_prompt, read_required, require_columns, shown
+from infra.datasets.cells import read_gold, read_optional, read_prompt, require_columns, shown
 from infra.datasets.rows import Adapter, Problem, Row
 from schemas.errors import DatasetError
 
@@ -40,7 +40,7 @@ def read_answer(row: Row, column: str) -> str:
     Raises:
         DatasetError: it is not a whole number in [0, 999].
     """
-    text = read_required(row, column)
+    text = read_gold(row, column)
     if not _ANSWER.fullmatch(text):
         raise DatasetError(f"column {column!r} is {shown(text)}, expected a whole number in [0, 999]")
     return str(int(text))

@@ -4,11 +4,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from infra.datasets.adapters import aime, gsm8k, mapped_columns, math500
+from infra.datasets.cells import column_names, has_cell
 from infra.datasets.rows import Adapter, Row
 from schemas.errors import DatasetError
 from schemas.valid_dataset import ColumnMapping, ValidDatasetConfig
 
-_GSM_PLUS: Final = ColumnMapping(prompt="question", gold="answer", subsets=("perturbation_type",), solution="solution")
+_GSM_PLUS: Final = ColumnMapping(
+    prompt="question",
+    gold="answer",
+    subsets=("perturbation_type",),
+    cluster="seed_question",
+    solution="solution",
+)
+_VERL: Final = ColumnMapping(messages="prompt", gold="reward_model.ground_truth", subsets=("data_source",))
 
 
 def choose_adapter(config: ValidDatasetConfig, first_row: Row) -> Adapter:
@@ -19,7 +27,7 @@ def choose_adapter(config: ValidDatasetConfig, first_row: Row) -> Adapter:
     """
     columns = list(first_row)
     if config.columns is not None:
-        return mapped_columns.adapter_for(columns, config.columns)
+        return mapped_columns.adapter_for(column_names(first_row), config.columns)
     if config.format == "gsm8k":
         return gsm8k.adapter_for(columns)
     if config.format == "math500":
@@ -33,7 +41,10 @@ def _detect(path: str, columns: Sequence[str], first_row: Row) -> Adapter:
     present = set(columns)
     lower = {column.lower() for column in columns}
     if {"question", "answer", "solution", "perturbation_type"} <= present:
-        return mapped_columns.adapter_for(columns, _GSM_PLUS)
+        seeds = _GSM_PLUS.cluster if _GSM_PLUS.cluster in present else None
+        return mapped_columns.adapter_for(columns, _GSM_PLUS.model_copy(update={"cluster": seeds}))
+    if isinstance(first_row.get("prompt"), list) and has_cell(first_row, "reward_model.ground_truth"):
+        return mapped_columns.adapter_for(column_names(first_row), _VERL)
     # The mark must be seen, or the path must say gsm8k: a bare question/answer pair may hold anything as its answer.
     if {"question", "answer"} <= present and (gsm8k.MARK in str(first_row["answer"]) or "gsm8k" in path.lower()):
         return gsm8k.adapter_for(columns)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from infra.datasets.adapters.instruction import BOXED_SUFFIX
-from infra.datasets.cells import read_optional, read_prompt, read_required, read_subsets, require_columns
+from infra.datasets.cells import read_gold, read_optional, read_prompt, read_subsets, require_columns
 from infra.datasets.rows import Adapter, Problem, Row
 
 
@@ -21,7 +21,7 @@ def read_problem(row: Row) -> Problem:
     """Return the problem of one row. Raises DatasetError where a cell is empty or of a wrong type."""
     return Problem(
         turns=read_prompt(row, "problem"),
-        gold=read_required(row, "answer"),
+        gold=read_gold(row, "answer"),
         item_id=read_optional(row, "unique_id"),
         subsets=read_subsets(row, ("subject", "level")),
         solution=read_optional(row, "solution"),

@@ -67,6 +67,52 @@ def test_gsm_plus_is_recognised_and_keeps_its_kinds_apart() -> None:
     row = {"question": "q", "solution": "s\n#### 4.33", "answer": "4.33", "perturbation_type": "digit expansion"}
     problem = read(row)
     assert (problem.gold, problem.subsets) == ("4.33", {"perturbation_type": "digit expansion"})
+    assert read(row | {"seed_question": "s"}).cluster == "s"
+
+
+@pytest.mark.parametrize(
+    ("row", "gold"),
+    [
+        ({"a": ["7"]}, "7"),
+        ({"a": [7.0]}, "7"),
+        ({"a": {"b": "7"}}, "7"),
+        ({"a": {"b": ["7"]}}, "7"),
+        ({"a": {"b": {"c": 7}}}, "7"),
+        ({"a.b": "7", "a": {"b": "8"}}, "7"),
+    ],
+)
+def test_golds_in_lists_of_one_and_inside_objects(row: Row, gold: str) -> None:
+    inner = {"a.b": "a.b"}.get(next(iter(row)), "a")
+    if isinstance(row["a"], dict) and inner == "a":
+        inner = "a.b.c" if isinstance(row["a"]["b"], dict) else "a.b"
+    config = ValidDatasetConfig(path="x", columns=ColumnMapping(prompt="p", gold=inner))
+    assert read({"p": "x", **row}, config).gold == gold
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"a": ["7", "8"]}, "is a list of 2 values"),
+        ({"a": []}, "is a list of 0 values"),
+        ({"a": [["7"]]}, "expected text or a number"),
+        ({"a": [None]}, "expected text or a number"),
+    ],
+)
+def test_golds_of_several_values_are_refused(row: Row, reason: str) -> None:
+    with pytest.raises(DatasetError, match=reason):
+        read({"p": "x", **row}, ValidDatasetConfig(path="x", columns=ColumnMapping(prompt="p", gold="a")))
+
+
+def test_verl_rows_are_recognised() -> None:
+    turns = [{"role": "user", "content": "p"}]
+    row = {"data_source": "aime", "prompt": turns, "reward_model": {"ground_truth": "7", "style": "rule"}}
+    problem = read(row)
+    assert (problem.turns, problem.gold, problem.subsets) == ((Turn("user", "p"),), "7", {"data_source": "aime"})
+    mapping = ColumnMapping(messages="prompt", gold="reward_model.ground_truht")
+    with pytest.raises(DatasetError, match=r"did you mean 'reward_model\.ground_truth'"):
+        read(row, ValidDatasetConfig(path="x", columns=mapping))
+    with pytest.raises(DatasetError, match=r"expected text; name a column .* in valid_dataset\.columns\.messages"):
+        read(row, ValidDatasetConfig(path="x", columns=ColumnMapping(prompt="prompt", gold="data_source")))
 
 
 def test_mapped_columns_read_what_they_are_told() -> None:

@@ -176,8 +176,8 @@ def test_a_folder_with_a_fifo_is_refused(tmp_path: Path) -> None:
 def test_a_parquet_file_is_read_no_further_than_asked(tmp_path: Path) -> None:
     text = "x" * 1_000_000
     indices = pa.array([0] * 8192, pa.int32())
-    table = pa.table({"q": pa.DictionaryArray.from_arrays(indices, [text]), "a": list(map(str, range(8192)))})
+    table = pa.table({"q": pa.DictionaryArray.from_arrays(indices, pa.array([text])), "a": list(map(str, range(8192)))})
     pq.write_table(table, tmp_path / "x.parquet", compression="zstd", store_schema=False)
-    before = pa.default_memory_pool().max_memory()
+    before = pa.default_memory_pool().max_memory() or 0
     assert len(load(tmp_path / "x.parquet", GOLD_ONLY, limit=2).items) == 2
-    assert pa.default_memory_pool().max_memory() - before < 4 * BATCH_ROWS * len(text)
+    assert (pa.default_memory_pool().max_memory() or 0) - before < 4 * BATCH_ROWS * len(text)

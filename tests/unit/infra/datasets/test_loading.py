@@ -14,7 +14,7 @@ from infra.datasets import load_dataset
 from infra.datasets.digests import content_id, dataset_version
 from infra.datasets.rows import Turn
 from schemas.dataset import ChatMessage, EvalItem, LoadedDataset
-from schemas.errors import DatasetError
+from schemas.errors import DatasetError, RefusedRowsError
 from schemas.valid_dataset import ColumnMapping, ValidDatasetConfig
 
 COLUMNS = ColumnMapping(prompt="q", gold="a", id="id")
@@ -83,7 +83,7 @@ def test_every_defect_is_counted_and_the_first_five_are_shown(tmp_path: Path) ->
     ]
     rows += [{"q": "p", "a": True, "id": 4}, {"a": "1", "id": 5}, ["no", "object"], {"q": "p", "a": "1", "id": "same"}]
     path = write(tmp_path / "x.jsonl", rows)
-    with pytest.raises(DatasetError) as caught:
+    with pytest.raises(RefusedRowsError) as caught:
         load(ValidDatasetConfig(path=path, columns=COLUMNS))
     message = str(caught.value)
     assert "6 of 7 rows cannot be used" in message
@@ -91,8 +91,11 @@ def test_every_defect_is_counted_and_the_first_five_are_shown(tmp_path: Path) ->
     assert "row 4: column 'a' is True, expected text or a number" in message
     assert "row 5: column 'q' is absent" in message
     assert "row 6: is ['no', 'object']" in message
-    assert "row 7: has the id 'same' of row 1" in message
     assert "... and 1 more" in message
+    assert caught.value.rows[-1] == (
+        7,
+        "is the same problem as row 1 and has its id 'same'; to ask each problem several times, set gconfig.n_samples",
+    )
     assert caught.value.exit_code == 2
 
 
@@ -114,8 +117,111 @@ def test_excluded_golds_are_left_out_and_said(tmp_path: Path) -> None:
 
 def test_equal_rows_without_ids_are_duplicates(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", [{"q": "p", "a": "1"}, {"q": "p", "a": "2"}, {"q": "p", "a": 1}])
-    with pytest.raises(DatasetError, match=r"row 3: has the id '[0-9a-f]{32}' of row 1"):
+    with pytest.raises(DatasetError, match=r"row 3: is the same problem as row 1; to ask each .* gconfig\.n_samples"):
         load(ValidDatasetConfig(path=path, columns=ColumnMapping(prompt="q", gold="a")))
+
+
+def test_an_id_of_two_problems_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", [{"q": "p", "a": "1", "id": "i"}, {"q": "r", "a": "1", "id": "i"}])
+    with pytest.raises(DatasetError, match="row 2: has the id 'i' of row 1; ids must be unique"):
+        load(ValidDatasetConfig(path=path, columns=COLUMNS))
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_counted_on_request(tmp_path: Path) -> None:
+    rows: list[object] = [{"q": "p", "a": "1"}, {"q": "r", "a": "x"}, 7, {"q": "p", "a": "1"}, {"q": "s", "a": "3"}]
+    path = write(tmp_path / "x.jsonl", rows)
+    config = ValidDatasetConfig(path=path, columns=ColumnMapping(prompt="q", gold="a"), invalid_rows="skip")
+    dataset = load(config)
+    assert [item.gold for item in dataset.items] == ["1", "3"]
+    assert [row.row for row in dataset.skipped] == [2, 3, 4]
+    assert dataset.skipped[0].reason == "gold 'x' cannot be graded: no number in it"
+    assert (
+        dataset.version
+        == load(config.model_copy(update={"path": write(tmp_path / "y.jsonl", [rows[0], rows[4]])})).version
+    )
+    with pytest.raises(DatasetError, match="3 of 3 rows cannot be used"):
+        load(config.model_copy(update={"path": write(tmp_path / "z.jsonl", [7, 8, 9])}))
+
+
+def test_problems_that_belong_together_are_one_cluster(tmp_path: Path) -> None:
+    rows = [{"q": "p", "a": "1", "id": 1, "s": "seed"}, {"q": "r", "a": "2", "id": 2, "s": "seed"}]
+    rows += [{"q": "t", "a": "3", "id": 3, "s": "x" * 65}, {"q": "u", "a": "4", "id": 4}, {"q": "u", "a": "4", "id": 5}]
+    path = write(tmp_path / "x.jsonl", rows)
+    named = load(ValidDatasetConfig(path=path, columns=COLUMNS.model_copy(update={"cluster": "s"})))
+    assert [item.cluster_id for item in named.items[:2]] == ["seed", "seed"]
+    assert len(named.items[2].cluster_id or "") == 32
+    assert [item.cluster_id for item in named.items[3:]] == ["4", "4"]
+    assert named.notes == ("1 rows ask what another row asks: they count as one cluster in error bars",)
+    unnamed = load(ValidDatasetConfig(path=path, columns=COLUMNS))
+    assert [item.cluster_id for item in unnamed.items] == [None, None, None, "4", "4"]
+    assert unnamed.version != named.version
+
+
+@pytest.mark.parametrize("key", ["subsets", "solution", "cluster"])
+def test_an_optional_column_may_be_absent_in_the_first_row_but_not_in_all(tmp_path: Path, key: str) -> None:
+    rows = [{"q": "p", "a": "1"}, {"q": "r", "a": "2", "k": "x"}]
+    mapping = ColumnMapping.model_validate({"prompt": "q", "gold": "a", key: ["k"] if key == "subsets" else "k"})
+    assert len(load(ValidDatasetConfig(path=write(tmp_path / "x.jsonl", rows), columns=mapping)).items) == 2
+    with pytest.raises(DatasetError, match=rf"column 'k' \(valid_dataset\.columns\.{key}\) is in none of the 1 rows"):
+        load(ValidDatasetConfig(path=write(tmp_path / "y.jsonl", rows[:1]), columns=mapping))
+
+
+IMAGE = {"bytes": None, "path": "a.png"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("images", [IMAGE]),
+        ("image", IMAGE),
+        ("anything", IMAGE),
+        ("image", "images/11.png"),
+        ("images", ["<path>"]),
+        ("image_3", "https://x.org/a.jpg?size=2"),
+        ("audio", {"bytes": "UklGRg==", "path": None}),
+        ("video_path", "clips/1.mp4"),
+        ("picture", "iVBORw0KGgo" + "A" * 200),
+        ("context", "data:image/png;base64,iVBORw0KGgo="),
+        ("m", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x.org/a"}}]}]),
+        ("m", [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "UklGRg=="}}]}]),
+        ("m", [{"role": "user", "content": [{"image": "file:///a.png"}]}]),
+    ],
+)
+def test_rows_with_media_are_refused_by_the_name_of_the_column(tmp_path: Path, column: str, value: object) -> None:
+    mapping = ColumnMapping(prompt="q", gold="a")
+    path = write(tmp_path / "x.jsonl", [{"q": "<image>p", "a": "1", column: value}])
+    with pytest.raises(
+        DatasetError, match=f"row 1: column '{column}' holds an image, audio or video, which no workflow"
+    ):
+        load(ValidDatasetConfig(path=path, columns=mapping))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("images", []),
+        ("images", None),
+        ("image", ""),
+        ("image", "None"),
+        ("image", {"bytes": None, "path": None}),
+        ("num_images", 3),
+        ("image", False),
+        ("figure", "see the table"),
+        ("img_width", 250),
+        ("source", "textbook.pdf"),
+        ("kind", {"type": "imaginary", "note": "x"}),
+        ("m", [{"role": "user", "content": [{"type": "text", "text": "an image_url"}]}]),
+    ],
+)
+def test_rows_without_media_are_read(tmp_path: Path, column: str, value: object) -> None:
+    path = write(tmp_path / "x.jsonl", [{"q": "p", "a": "1", column: value}])
+    assert load(ValidDatasetConfig(path=path, columns=ColumnMapping(prompt="q", gold="a"))).items
+
+
+def test_a_row_with_images_is_named_even_where_the_columns_say_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", [{"text": "p", "choice": "A", "image": "images/1.png"}])
+    with pytest.raises(DatasetError, match=r"cannot be told.*column 'image' holds an image"):
+        load(ValidDatasetConfig(path=path))
 
 
 def test_a_torn_last_line_is_refused_unless_the_limit_ends_before_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from schemas.sections import MetricsConfig
 from schemas.states import Verdict
 from schemas.tables import METRICS, SAMPLES
 from tasks.metrics.aggregation import aggregate, default_pass_ks
+from tasks.metrics.estimators import clustered_stderr
 
 SCHEMA = pa.schema([SAMPLES.field(name).with_nullable(True) for name in SAMPLES.names])
 Row = dict[str, Any]
@@ -296,3 +297,43 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         covered += row["ci_low"] <= 0.5 <= row["ci_high"]
     # 95% of 400 is 380, with a standard deviation of 4.4
     assert 365 <= covered <= 395
+
+
+def test_questions_of_one_cluster_count_as_one_in_every_error_bar() -> None:
+    """Eight perturbations that stand or fall together tell no more than their seed question does alone."""
+    seeds = [
+        sample(f"s{seed:02}", 0, "correct" if seed % 3 else "wrong", subsets=[("kind", "a")]) for seed in range(30)
+    ]
+    perturbed = [
+        sample(
+            f"s{seed:02}-{kind}", 0, "correct" if seed % 3 else "wrong", subsets=[("kind", "a")], cluster_id=f"s{seed}"
+        )
+        for seed in range(30)
+        for kind in range(8)
+    ]
+    alone, together = (metric(aggregate(table(rows)), "accuracy", "kind=a") for rows in (seeds, perturbed))
+    assert together["value"] == pytest.approx(alone["value"])
+    assert together["stderr"] == pytest.approx(alone["stderr"])
+    assert together["stderr"] == pytest.approx((2 / 9 / 29) ** 0.5)
+    assert together["num_scored"] == 240
+    unnamed = metric(aggregate(table([{**row, "cluster_id": None} for row in perturbed])), "accuracy")
+    assert unnamed["stderr"] == pytest.approx((2 / 9 / 239) ** 0.5)
+
+
+def test_clusters_of_unequal_size_follow_the_formula() -> None:
+    verdicts = {"a": "110", "b": "1", "c": "00", None: "10"}
+    rows = [
+        sample(f"{cluster}{number}", 0, "correct" if one == "1" else "wrong", cluster_id=cluster)
+        for cluster, each in verdicts.items()
+        for number, one in enumerate(each)
+    ]
+    scores = [float(one) for each in verdicts.values() for one in each]
+    clusters = ["a"] * 3 + ["b"] + ["c"] * 2 + ["d", "e"]
+    found = metric(aggregate(table(rows)), "accuracy")
+    assert found["stderr"] == pytest.approx(clustered_stderr(scores, clusters))
+
+
+def test_one_cluster_has_no_error_bars() -> None:
+    rows = [sample(f"i{number}", 0, "correct" if number else "wrong", cluster_id="c") for number in range(4)]
+    found = metric(aggregate(table(rows)), "accuracy")
+    assert (found["value"], found["stderr"], found["ci_low"]) == (0.75, None, None)

@@ -219,3 +219,32 @@ def test_order_changes_nothing_and_swapping_sides_the_sign(
     if found.ci_low is not None and found.ci_high is not None:
         assert (swapped.ci_low, swapped.ci_high) == pytest.approx((-found.ci_high, -found.ci_low))
         assert -1 <= found.ci_low <= (found.difference or 0) + 1e-12
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_items_of_one_cluster_count_as_one(shared: bool) -> None:
+    """Each question asked eight times under ids of its own compares as the question alone, but for the item count."""
+    rng = np.random.default_rng(3)
+    scores = [rng.binomial(1, chance, 40).tolist() for chance in (0.4, 0.7)]
+
+    def side(which: int, copies: int) -> pa.Table:
+        prefix = "i" if shared else f"{which}-"
+        rows = [
+            {"item_id": f"{prefix}{seed}-{copy}", "repeat": 0, "score": score, "cluster_id": f"{prefix}{seed}"}
+            for seed, score in enumerate(scores[which])
+            for copy in range(copies)
+        ]
+        return pa.Table.from_pylist(rows)
+
+    alone, together = (compare(side(0, copies), side(1, copies), config=CONFIG) for copies in (1, 8))
+    assert together.paired is shared
+    assert (together.num_items, together.num_clusters) == (alone.num_items * 8, alone.num_clusters)
+    for name in ("difference", "stderr", "ci_low", "ci_high", "p_value", "minimum_detectable_effect"):
+        assert getattr(together, name) == pytest.approx(getattr(alone, name)), name
+
+
+def test_clusters_of_one_side_hold_for_both() -> None:
+    old = table({"a": [1], "b": [0], "c": [1]})
+    new = table({"a": [0], "b": [1], "c": [1]}).append_column("cluster_id", [["s", "s", None]])
+    assert compare(old, new).num_clusters == compare(new, old).num_clusters == 2
+    assert compare(old, old).num_clusters == 3

@@ -10,6 +10,7 @@ from scipy import stats
 
 from tasks.metrics.difference import (
     Effect,
+    clustered_effect,
     interval_without_spread,
     minimum_detectable_effect,
     sign_flip_p_value,
@@ -52,7 +53,8 @@ def test_no_difference_anywhere_is_no_evidence() -> None:
 def test_independent_sets_agree_with_scipy() -> None:
     rng = np.random.default_rng(2)
     first, second = rng.random(30), rng.random(50) + 0.1
-    effect = welch_difference(first, second, is_clustered=True)
+    sides = [clustered_effect(side, np.arange(len(side))).effect for side in (first, second)]
+    effect = welch_difference(*sides, is_clustered=True)
     reference = stats.ttest_ind(second, first, equal_var=False)
     assert student_p_value(effect) == pytest.approx(reference.pvalue)
     assert effect.degrees_of_freedom == pytest.approx(reference.df)
