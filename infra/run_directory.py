@@ -126,7 +126,14 @@ class RunDirectory:
         Raises:
             StoreError: the file system refuses.
         """
-        folder = self.replica_dir(attempt, replica)
+        return self.set_aside_folder(self.replica_dir(attempt, replica))
+
+    def set_aside_folder(self, folder: Path) -> Path:
+        """Do the same to the folder of a worker.
+
+        Raises:
+            StoreError: the file system refuses.
+        """
         aside = folder.with_name(f"quarantined-{folder.name}")
         try:
             folder.replace(aside)

@@ -278,8 +278,8 @@ class CanaryRecord(Model):
     """The completion."""
     token_ids: tuple[int, ...] = ()
     """Its tokens, the end-of-sequence token included."""
-    logprobs: tuple[float, ...] | None = None
-    """Log-probability of each token, nats; None where the engine cannot tell."""
+    logprobs: tuple[float | None, ...] | None = None
+    """Log-probability of each token, nats, None for one that is not finite; None where the engine cannot tell."""
     error: str | None = None
     """Why the engine refused it, else None."""
 

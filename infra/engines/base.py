@@ -4,6 +4,7 @@ Owns the interface and the choice of adapter. Must not import an engine at modul
 is opened, in the engine environment.
 """
 
+import math
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -49,13 +50,24 @@ class Generation:
     finish_reason: FinishReason
     """Why it ended."""
     mean_logprob: float | None
-    """Mean over `token_ids` of the log-probability under the model (temperature 1, nothing cut off); nats."""
+    """Mean over `token_ids` of the log-probability under the model (temperature 1, nothing cut off); nats. None without
+    tokens, and where one of them has no finite one."""
     entropy: float | None
-    """Mean over positions of the entropy of that distribution; nats; None where the engine cannot tell."""
+    """Mean over positions of the entropy of that distribution; nats; None where the engine cannot tell, or where it is
+    not finite."""
     latency_s: float
     """From `add` to the last token; includes waiting for a place in the batch."""
-    logprobs: tuple[float, ...] | None = None
-    """Of each of `token_ids`, as in `mean_logprob`; None unless the request asked."""
+    logprobs: tuple[float | None, ...] | None = None
+    """Of each of `token_ids`, as in `mean_logprob`, None for one that is not finite; None unless the request asked."""
+    num_broken: int = 0
+    """Tokens whose log-probability is not finite."""
+    broken_at: int | None = None
+    """The first of them; None without any."""
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number, None for one that is NaN or infinite: no file holds such a one."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 class Engine(Protocol):

@@ -11,6 +11,7 @@ Imports torch and transformers at module level: only the adapter imports it, in 
 # pyright: reportMissingImports=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
 # pyright: reportUnknownLambdaType=false, reportArgumentType=false
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from transformers.generation.logits_process import (
 )
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from infra.engines.base import Generation, GenerationRequest
+from infra.engines.base import Generation, GenerationRequest, finite
 from schemas.inference import SamplingSpec
 from schemas.states import FinishReason
 
@@ -61,6 +62,10 @@ class Row:
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     """Of each token; empty unless the request asks for them."""
+    num_broken: int = 0
+    """Tokens whose log-probability is not finite."""
+    broken_at: int | None = None
+    """The first of them."""
     sum_logprob: float = 0.0
     sum_entropy: float = 0.0
     is_done: bool = False
@@ -107,6 +112,9 @@ class RowSampler(LogitsProcessor):
         for row, token, logprob, entropy in zip(self.rows, tokens, *numbers, strict=True):
             if not row.is_done:
                 row.sum_logprob += logprob
+                if not math.isfinite(logprob):
+                    row.num_broken += 1
+                    row.broken_at = len(row.token_ids) if row.broken_at is None else row.broken_at
                 if row.request.with_logprobs:
                     row.logprobs.append(logprob)
                 row.sum_entropy += entropy
@@ -156,10 +164,12 @@ class RowSampler(LogitsProcessor):
                 text=text,
                 token_ids=tuple(row.token_ids),
                 finish_reason=reason,
-                mean_logprob=row.sum_logprob / len(row.token_ids),
-                entropy=row.sum_entropy / len(row.token_ids),
+                mean_logprob=finite(row.sum_logprob / len(row.token_ids)),
+                entropy=finite(row.sum_entropy / len(row.token_ids)),
                 latency_s=time.monotonic() - row.added_at,
-                logprobs=tuple(row.logprobs) if row.request.with_logprobs else None,
+                logprobs=tuple(map(finite, row.logprobs)) if row.request.with_logprobs else None,
+                num_broken=row.num_broken,
+                broken_at=row.broken_at,
             )
         )
 

@@ -4,13 +4,14 @@ The engine core runs in-process: a failure is an exception with its own text, wh
 or hangs its caller. Several GPUs per replica get vLLM's own worker processes.
 """
 
+import math
 import os
 import time
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
-from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
+from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, finite, translated
 from infra.engines.cache_size import kv_cache_bytes
 from infra.engines.device import collect_facts
 from infra.machine import available_memory_bytes
@@ -143,17 +144,22 @@ class VllmEngine:
         num_tokens = len(completion.token_ids)
         total = completion.cumulative_logprob
         wants_logprobs = output.request_id in self._with_logprobs
+        # flat and with one entry per position, so its numbers are the sampled tokens' own
+        logprobs: Sequence[float] = completion.logprobs.logprobs if completion.logprobs is not None else ()
+        is_sound = total is None or math.isfinite(total)
+        broken = [] if is_sound else [at for at, value in enumerate(logprobs) if not math.isfinite(value)]
         self._with_logprobs.discard(output.request_id)
         return Generation(
             request_id=output.request_id,
             text=completion.text,
             token_ids=tuple(completion.token_ids),
             finish_reason=FinishReason(completion.finish_reason or ""),
-            mean_logprob=total / num_tokens if total is not None and num_tokens else None,
+            mean_logprob=finite(total / num_tokens if total is not None and num_tokens else None),
             entropy=None,
             latency_s=now - self._added.pop(output.request_id),
-            # flat and with one entry per position, so its numbers are the sampled tokens' own
-            logprobs=tuple(completion.logprobs.logprobs) if wants_logprobs else None,
+            logprobs=tuple(map(finite, logprobs)) if wants_logprobs else None,
+            num_broken=len(broken),
+            broken_at=next(iter(broken), None),
         )
 
     def _sampling_params(self, sampling: SamplingSpec) -> Any:

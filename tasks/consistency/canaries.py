@@ -111,12 +111,18 @@ def _compare(record: CanaryRecord, reference: CanaryRecord) -> _Difference:
         return _Difference(at, 0.0 if at is None else math.inf, f"token {at} differs")
     end = len(mine) if at is None else at + 1
     pairs = list(zip(record.logprobs[:end], reference.logprobs[:end], strict=True))
-    logprob = max((abs(ours - other) for ours, other in pairs), default=0.0)
+    logprob = max((_gap(ours, other) for ours, other in pairs), default=0.0)
     if at is None:
         return _Difference(None, logprob, f"the log-probability of a token differs by {logprob:.3g} nats")
     # two tokens can be about equally likely only if neither has more than half
-    excess = max(*pairs[-1], math.log(0.5)) - math.log(0.5)
-    what = (
-        f"token {at} is {mine[at]} instead of {theirs[at]}, log-probabilities {pairs[-1][0]:.3g} and {pairs[-1][1]:.3g}"
-    )
+    excess = max(*(value for value in pairs[-1] if value is not None), math.log(0.5)) - math.log(0.5)
+    first, second = ("none" if value is None else f"{value:.3g}" for value in pairs[-1])
+    what = f"token {at} is {mine[at]} instead of {theirs[at]}, log-probabilities {first} and {second}"
     return _Difference(at, max(logprob, excess), what)
+
+
+def _gap(ours: float | None, other: float | None) -> float:
+    """Return how far two log-probabilities are apart; infinitely where one of them alone is no number."""
+    if ours is None or other is None:
+        return 0.0 if ours is other else math.inf
+    return abs(ours - other)

@@ -12,6 +12,7 @@ from schemas.consistency import ConsistencyConfig
 from schemas.errors import ConfigError
 from schemas.identity import prompt_hash, sample_seed
 from schemas.inference import CanaryRecord, Plan, SamplingSpec, WorkerSpec
+from tasks.inference.broken_numbers import NumbersCheck
 from tasks.inference.worker_files import append_canary
 
 _DEFAULT_CANARIES: Final = 8
@@ -49,10 +50,12 @@ def answer_canaries(
 
     Raises:
         StoreError: the journal cannot be written.
+        EngineError: most answers have no finite numbers.
         MilepostError: as `Engine.step`.
     """
     sampling = _greedy(spec.sampling, spec.canary_tokens)
     asked: dict[str, CanaryRecord] = {}
+    numbers = NumbersCheck("canaries")
     set_aside = {item.item_id for item in spec.set_aside}
     for item_id in (name for name in spec.canaries if name not in set_aside):
         token_ids = prompt_of(item_id)
@@ -72,8 +75,10 @@ def answer_canaries(
         asked[request.request_id] = canary
     while asked:
         for generation in step():
+            numbers.note(asked[generation.request_id].item_id, generation)
             answer = {"text": generation.text, "token_ids": generation.token_ids, "logprobs": generation.logprobs}
             append_canary(spec.output_dir, asked.pop(generation.request_id).model_copy(update=answer))
+    numbers.check(is_last=True)
 
 
 def _greedy(sampling: SamplingSpec, max_new_tokens: int) -> SamplingSpec:

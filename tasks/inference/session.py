@@ -32,6 +32,7 @@ from schemas.inference import Plan, WorkerResult, WorkerSpec
 from schemas.provenance import Provenance
 from schemas.run import Attempt, RunIdentity, RunState
 from schemas.states import RunStatus
+from tasks.inference.broken_numbers import BROKEN, set_aside_broken
 from tasks.inference.journal import finished_samples
 from tasks.inference.planning import divide_work, work_table
 from tasks.inference.recovery import NextLaunch
@@ -113,6 +114,8 @@ class RunSession:
             config, num_replicas=len(settings.placements), batch_size=settings.batch_size, provenance=provenance
         )
         self._first_attempt = self.attempt
+        if num_broken := set_aside_broken(self.run):
+            self.add_difference(f"{num_broken} earlier workers set aside: {BROKEN}")
         done = finished_samples(self.run.replica_dirs())
         self.num_resumed = len(done)
         if done:

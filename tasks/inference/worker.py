@@ -35,6 +35,7 @@ from schemas.identity import SampleKey, prompt_hash, sample_seed
 from schemas.inference import EngineFacts, EngineImport, SampleRecord, WorkerResult, WorkerSpec
 from schemas.states import WorkerOutcome, WorkerPhase
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA, conform
+from tasks.inference.broken_numbers import NumbersCheck
 from tasks.inference.canaries import answer_canaries
 from tasks.inference.journal import JournalWriter
 from tasks.inference.vital_signs import (
@@ -117,6 +118,7 @@ class Worker:
         self.progress = WorkerProgress(batch_size=spec.engine.batch_size)
         self._clock = _Clock(process=started)
         self._facts: EngineFacts | None = None
+        self._numbers = NumbersCheck("samples")
         self._set_aside = {item.item_id: item.reason for item in spec.set_aside}
         self._next_look = 0.0
         self._ending = threading.Lock()
@@ -200,8 +202,12 @@ class Worker:
             self._tell(queue)
             if running:
                 for generation in self._step(engine):
-                    self._keep(_record(self.spec, running.pop(generation.request_id), generation))
+                    task = running.pop(generation.request_id)
+                    broken = self._numbers.note(task.item_id, generation)
+                    self._keep(_record(self.spec, task, generation, error=broken))
+                self._numbers.check()
             elif not self._wait_for_more(queue):
+                self._numbers.check(is_last=True)
                 return
 
     def _capacity(self, queue: WorkQueue, num_running: int) -> int:
@@ -335,7 +341,7 @@ def _loaded_facts(engine: Engine, spec: WorkerSpec) -> EngineFacts:
 
 
 def _record(spec: WorkerSpec, task: _Task, made: Generation | None, *, error: str | None = None) -> SampleRecord:
-    """Return what is kept of a sample; `made` is None where the engine refused it, which `error` says."""
+    """Return what is kept of a sample; `made` is None where the engine refused it. `error`: why it gets no score."""
     return SampleRecord(
         item_id=task.item_id,
         repeat=task.repeat,

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.errors import DistributedEvaluationError
+from schemas.errors import DistributedEvaluationError, EngineError
 from schemas.inference import EngineName, WorkerSpec
 from schemas.tables import CONSISTENCY, SHARDS
 from tasks.consistency.stage import settle_disagreement
+from tasks.inference.broken_numbers import set_aside_broken
+from tasks.inference.journal import finished_samples
 from tasks.inference.stage import merge_run
 from tests.support.engine_environment import CHECKPOINT, ENGINE_PYTHON, engine_process_environment, require_engine
 from tests.support.replica_runs import Fault, OtherProgramLauncher, ReplicaRun, prompts_of
@@ -38,20 +40,21 @@ AutoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
 
 
 class Models(NamedTuple):
-    """A tiny random model, and the same with its weights disturbed."""
+    """A tiny random model, the same with its weights disturbed, and with weights that are no numbers."""
 
     right: Path
     disturbed: Path
+    broken: Path
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     require_engine()
     folder = tmp_path_factory.mktemp("models")
-    for name, noise in (("right", 0.0), ("disturbed", 0.01)):
+    for name, noise in (("right", 0.0), ("disturbed", 0.01), ("broken", "nan")):
         command = [str(ENGINE_PYTHON), "-c", MAKE_MODEL, str(CHECKPOINT), str(folder / name), str(noise)]
         subprocess.run(command, env=engine_process_environment(), check=True, capture_output=True)
-    return Models(folder / "right", folder / "disturbed")
+    return Models(folder / "right", folder / "disturbed", folder / "broken")
 
 
 def start(folder: Path, models: Models, engine: EngineName = "transformers") -> ReplicaRun:
@@ -222,3 +225,23 @@ def test_a_launch_that_was_killed_counts_by_its_canaries_not_by_its_lengths(tmp_
     assert report.verdict == "agree"
     assert report.replicas[0].accuracy is None
     assert report.replicas[1].accuracy is not None
+
+
+@pytest.mark.needs_engine
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("num_canaries", [8, 0])
+def test_a_replica_whose_numbers_are_broken_ends_the_run_and_gets_no_score(
+    num_canaries: int, healthy: ReplicaRun, models: Models, tmp_path: Path
+) -> None:
+    def broken(spec: WorkerSpec) -> WorkerSpec:
+        engine = spec.engine.model_copy(update={"model_path": models.broken})
+        return spec.model_copy(update={"engine": engine, "canaries": spec.canaries[:num_canaries]})
+
+    run = start(tmp_path, models)
+    what = "canaries" if num_canaries else "samples"
+    with pytest.raises(EngineError, match=rf"replica {BAD} failed: the engine's numbers are broken, in 8 of 8 {what}"):
+        run.generate(faulty=BAD, fault=broken, ready=healthy.session.run.attempts_path / "0001")
+    finished = finished_samples(run.session.run.replica_dirs())
+    set_aside_broken(run.session.run)
+    assert len(finished) == (0 if num_canaries else 8)
+    assert finished_samples(run.session.run.replica_dirs()) == set()

@@ -14,7 +14,11 @@ WORKERS = [WorkerName(replica=number, attempt=1) for number in range(4)]
 
 
 def answer(
-    item: int = 0, *, tokens: tuple[int, ...] = (5, 6, 7), logprobs: tuple[float, ...] | None = None, **changes: object
+    item: int = 0,
+    *,
+    tokens: tuple[int, ...] = (5, 6, 7),
+    logprobs: tuple[float | None, ...] | None = None,
+    **changes: object,
 ) -> CanaryRecord:
     fields = {
         "item_id": f"item-{item}",
@@ -48,6 +52,8 @@ def test_equal_answers_pass() -> None:
         (answer(tokens=(5, 9, 7), logprobs=(-0.9, -0.7, -0.7)), "token 1 is 9 instead of 6"),
         (answer(logprobs=(-0.7, -0.3, -0.7)), "differs by 0.4 nats"),
         (answer(tokens=(5, 6)), "2 tokens instead of 3"),
+        (answer(logprobs=(-0.7, None, -0.7)), "differs by inf nats"),
+        (answer(tokens=(0, 0, 0), logprobs=(None, None, None)), "token 0 is 0 instead of 5, log-probabilities none"),
         (answer(prompt_hash="other"), "its prompt is another one"),
         (answer(text="decoded otherwise"), "the same tokens read"),
         (answer(error="too long"), "refused: too long"),
