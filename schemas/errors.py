@@ -12,6 +12,7 @@
     ├── TransientError                  try again
     ├── EngineOutOfMemoryError          shrink the batch
     ├── EngineError                     the engine refused or died for another reason: surface it
+    ├── ScoringError                    too little has a score: grade it again, publish nothing
     ├── WorkerError                     a replica ended before its work was done
     │   └── WorkerLostError             it died or hung: give its work to a fresh one
     └── DistributedEvaluationError      what the replicas made does not add up: publish nothing
@@ -85,6 +86,10 @@ class EngineOutOfMemoryError(MilepostError):
 
 class EngineError(MilepostError):
     """The engine refused the work or died for a reason other than memory."""
+
+
+class ScoringError(MilepostError):
+    """Too few samples have a score for a metric, for a reason that grading them again may remove."""
 
 
 class WorkerError(MilepostError):

@@ -22,35 +22,78 @@ from tasks.grading.pool import process_environment
 _IMPORT_TIMEOUT_S: Final = 300.0
 """A module that imports torch from a cold network disk takes a minute."""
 _OWN_ARGUMENTS: Final = ("prompt", "completions", "prompt_ids", "completion_ids")
-_FIND: Final = "import sys; from tasks.grading.reward_function import find_function; find_function(sys.argv[1])"
+_SIGNATURE: Final = "(prompt: str, completions: str, prompt_ids: list[int], completion_ids: list[int], **data) -> float"
+_NOT_IMPORTED: Final = 97
+"""Exit code that no function is likely to end with."""
+_CALL: Final = f"""
+import json, os, sys, traceback
+from infra.python_code import claim_stdout
+from tasks.grading.reward_function import call_function, find_function
+replies = claim_stdout()
+try:
+    find_function(sys.argv[1])
+except BaseException:
+    traceback.print_exc()
+    os._exit({_NOT_IMPORTED})
+os.write(replies, json.dumps(call_function(sys.argv[1], sys.stdin.read())).encode())
+os._exit(0)
+"""
+"""Imports a function and calls it once; what it prints goes to stderr."""
 
 RewardFunction = Callable[..., object]
 
 
-def check_function(path: str) -> None:
-    """Return if a process of its own can import the function at `path`.
+def check_function(path: str, arguments: str) -> None:
+    """Return if a process of its own can import the function at `path` and gets a number from it.
 
     Modules are looked for in PYTHONPATH, among installed packages, then in the working directory.
 
+    Args:
+        path: of the function.
+        arguments: of one call, as `plausible_call` writes them.
+
     Raises:
-        ConfigError: it cannot, with what Python said.
+        ConfigError: it cannot, with what Python said, how the function is called, and what of.
     """
-    command = [sys.executable, "-P", "-c", _FIND, path]
+    command = [sys.executable, "-P", "-c", _CALL, path]
     try:
         done = subprocess.run(
-            command, env=process_environment(), capture_output=True, timeout=_IMPORT_TIMEOUT_S, check=False
+            command,
+            env=process_environment(),
+            input=arguments.encode("ascii"),
+            capture_output=True,
+            timeout=_IMPORT_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as exc:
         raise ConfigError(
-            f"reward_fn is {path!r}, whose module was not imported within {_IMPORT_TIMEOUT_S:g} s; what it does at "
-            "import must end"
+            f"reward_fn is {path!r}, which was not imported and called once within {_IMPORT_TIMEOUT_S:g} s; what it "
+            "does must end"
         ) from exc
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    if done.returncode == _NOT_IMPORTED:
         raise ConfigError(
-            f"reward_fn is {path!r}, which cannot be imported ({lines[-1] if lines else 'no message'}); allowed: "
-            f"{WHERE_FOUND}"
+            f"reward_fn is {path!r}, which cannot be imported ({_last_line(done.stderr)}); allowed: {WHERE_FOUND}"
         )
+    if done.returncode:
+        raise ConfigError(f"reward_fn is {path!r}, which ends its process when called once: {_last_line(done.stderr)}")
+    reply = Reply(*json.loads(done.stdout))
+    if reply.outcome != "rewarded":
+        _, completion, _, _, data = json.loads(arguments)
+        raise ConfigError(
+            f"reward_fn is {path!r}, which gives no score for the first row of the data and the completion "
+            f"{completion!r}: {reply.reason}. It is called as {_SIGNATURE} and returns a finite number; the keys of "
+            f"the row's data: {', '.join(data)}"
+        )
+
+
+def plausible_call(prompt: str, gold: str, data_json: str) -> str:
+    """Return the arguments of a call with a completion that a model might give, as `describe_call` does."""
+    return describe_call(prompt, f"The answer is \\boxed{{{gold}}}.", [1, 2, 3], [4, 5, 6], data_json)
+
+
+def _last_line(stderr: bytes) -> str:
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "no message"
 
 
 @lru_cache(maxsize=8)

@@ -20,11 +20,12 @@ from infra.atomic import write_table_atomically, write_text_atomically
 from infra.provenance import collect_provenance
 from infra.run_directory import RunDirectory, create_run, find_resumable, run_at
 from schemas.config import EvaluationConfig, load_config
-from schemas.errors import ConfigError, StoreError
+from schemas.errors import ConfigError, ScoringError, StoreError
 from schemas.inference import Plan
 from schemas.run import RunState
 from schemas.states import RunStatus
 from schemas.tables import PROMPT_SCHEMA, conform
+from tasks.grading.reward_function import check_function, plausible_call
 from tasks.inference.session import RunSession
 from tasks.validation_set.loading import load_graded
 
@@ -52,8 +53,8 @@ def plan_regrading(fileroot: Path, run_id: str, overrides: Sequence[str]) -> Reg
     """Check that `run_id` can be graded again with `overrides` over its configuration.
 
     Raises:
-        StoreError: there is no such run, its folder is gone, or it is not finished.
-        ConfigError: an override changes more than grading and metrics.
+        StoreError: there is no such run, its folder is gone, or it has not made every sample.
+        ConfigError: the reward function gives no number, or an override changes more than grading and metrics.
         DatasetError: another `reward_fn` needs the dataset, which cannot be read.
     """
     origin = run_at(fileroot, run_id)
@@ -63,7 +64,7 @@ def plan_regrading(fileroot: Path, run_id: str, overrides: Sequence[str]) -> Reg
             "lists the runs, --fileroot says where they are"
         )
     state = origin.read_state()
-    if state.status is not RunStatus.COMPLETED:
+    if state.status is not RunStatus.COMPLETED and not _lacks_scores_alone(state):
         raise StoreError(f"run {run_id} is {state.status.value}: run its own command again first, which finishes it")
     before = load_config(origin.config_path)
     config = load_config(origin.config_path, overrides)
@@ -81,9 +82,17 @@ def plan_regrading(fileroot: Path, run_id: str, overrides: Sequence[str]) -> Reg
     prompts = conform(pq.read_table(origin.prompts_path), PROMPT_SCHEMA)
     if "reward_fn" in changed:
         prompts = _with_graders(prompts, config, plan)
+    elif config.reward_function is not None:
+        first = prompts.slice(0, 1).to_pylist()[0]
+        check_function(config.reward_function, plausible_call(first["prompt"], first["gold"], first["grader_data"]))
     parts = [plan.plan_key, config.reward_fn, config.grading.model_dump_json(), config.metrics.model_dump_json()]
     key = hashlib.blake2b("\0".join(parts).encode(), digest_size=16, person=b"milepost-regrade").hexdigest()
     return Regrading(origin=origin, config=config, prompts=prompts, plan=plan, key=key)
+
+
+def _lacks_scores_alone(state: RunState) -> bool:
+    """Whether a run failed with every sample made, for want of scores."""
+    return state.status is RunStatus.FAILED and (state.error or "").startswith(f"{ScoringError.__name__}:")
 
 
 def open_regrading(regrading: Regrading, *, now: datetime) -> RunSession:

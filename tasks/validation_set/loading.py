@@ -16,7 +16,7 @@ from schemas.errors import ConfigError
 from schemas.validation_set import PromptOrigin, ValidationSet
 from tasks.drift.profiles import tabulate
 from tasks.grading.golds import check_golds
-from tasks.grading.reward_function import check_function, function_data
+from tasks.grading.reward_function import check_function, function_data, plausible_call
 from tasks.validation_set.prompts import (
     PromptLimits,
     choose_max_model_len,
@@ -108,11 +108,14 @@ def load_graded(config: EvaluationConfig) -> LoadedDataset:
     Raises:
         DatasetError, ConfigError: as `load_validation_set`.
     """
-    function = config.reward_function
-    if function is not None:
-        check_function(function)
     dataset = _load_items(config)
-    return dataset.model_copy(update={"items": _with_grader(dataset.items, config)})
+    dataset = dataset.model_copy(update={"items": _with_grader(dataset.items, config)})
+    if config.reward_function is not None:
+        first = dataset.items[0]
+        check_function(
+            config.reward_function, plausible_call(first.messages[-1].content, first.gold, first.grader_data)
+        )
+    return dataset
 
 
 def choose_gold_check(config: EvaluationConfig) -> CheckGolds:

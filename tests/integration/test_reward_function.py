@@ -11,7 +11,7 @@ from schemas.errors import ConfigError
 from schemas.grading import Grade, GradingConfig
 from schemas.states import FinishReason, Verdict
 from tasks.grading.grader import Grader, GradeRequest
-from tasks.grading.reward_function import check_function, describe_call
+from tasks.grading.reward_function import check_function, describe_call, plausible_call
 
 MODULE = """
 import os, time
@@ -34,6 +34,17 @@ def misbehave(prompt, completions, prompt_ids, completion_ids, **data):
         return "much"
     return 0.25
 """
+
+FAULTY = """
+import os, sys
+def wrong_signature(prompt, completion): return 1.0
+def needs_column(prompt, completions, prompt_ids, completion_ids, solution, **data): return 1.0
+def text(prompt, completions, prompt_ids, completion_ids, **data): return "much"
+def infinite(prompt, completions, prompt_ids, completion_ids, **data): return float("inf")
+def leave(prompt, completions, prompt_ids, completion_ids, **data): sys.exit(3)
+def die(prompt, completions, prompt_ids, completion_ids, **data): os.abort()
+"""
+CALL = plausible_call("What is 1 + 1?", "2", json.dumps({"answer": "2", "level": 3}))
 
 
 @pytest.fixture(autouse=True)
@@ -106,10 +117,33 @@ def test_a_completion_that_failed_does_not_reach_it() -> None:
 def test_one_that_cannot_be_imported_is_refused(path: str, words: str, working_directory: Path) -> None:
     (working_directory / "broken.py").write_text("1 / 0")
     with pytest.raises(ConfigError, match=words) as refusal:
-        check_function(path)
+        check_function(path, CALL)
     assert path in str(refusal.value)
     assert "working directory" in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("wrong_signature", "TypeError: wrong_signature() got an unexpected keyword argument 'answer'"),
+        ("needs_column", "TypeError: needs_column() missing 1 required positional argument: 'solution'"),
+        ("text", "ValueError: could not convert string to float: 'much'"),
+        ("infinite", "returned inf, not a finite number"),
+        ("leave", "ends its process when called once"),
+        ("die", "ends its process when called once"),
+    ],
+)
+def test_one_that_gives_no_number_for_the_first_row_is_refused(name: str, words: str, working_directory: Path) -> None:
+    (working_directory / "my_faulty_rewards.py").write_text(FAULTY)
+    with pytest.raises(ConfigError) as refusal:
+        check_function(f"my_faulty_rewards.{name}", CALL)
+    assert words in str(refusal.value)
+    if "process" not in words:
+        assert "(prompt: str, completions: str, prompt_ids: list[int], completion_ids: list[int], **data)" in str(
+            refusal.value
+        )
+        assert str(refusal.value).endswith("data: answer, level")
+
+
 def test_one_in_the_working_directory_is_found() -> None:
-    check_function("my_rewards.length_reward")
+    check_function("my_rewards.misbehave", CALL)

@@ -88,7 +88,7 @@ def test_what_is_not_asked_is_told_once(
 
 
 def test_a_reward_function_gets_the_row(config: EvaluationConfig, folder: Path) -> None:
-    own = config.model_copy(update={"reward_fn": "json.dumps"})
+    own = config.model_copy(update={"reward_fn": "tests.support.rewards.score"})
     table = load(own, folder).prompts.table
     assert table["grader"].to_pylist() == ["function"] * 3
     data = json.loads(str(table["grader_data"][1]))
@@ -98,11 +98,11 @@ def test_a_reward_function_gets_the_row(config: EvaluationConfig, folder: Path) 
 
 
 def test_the_grader_does_not_change_the_version(config: EvaluationConfig, folder: Path) -> None:
-    own = config.model_copy(update={"reward_fn": "json.dumps"})
+    own = config.model_copy(update={"reward_fn": "tests.support.rewards.score"})
     assert load(own, folder).version == load(config, folder).version
 
 
 def test_a_reward_function_that_is_not_there_is_refused(config: EvaluationConfig, folder: Path) -> None:
-    own = config.model_copy(update={"reward_fn": "json.no_such_function"})
+    own = config.model_copy(update={"reward_fn": "tests.support.rewards.no_such_function"})
     with pytest.raises(ConfigError, match="no_such_function"):
         load(own, folder)

@@ -114,7 +114,7 @@ def test_a_gold_that_cannot_be_graded_is_refused_with_a_way_back(bench: Bench) -
         for number in range(60)
     ]
     (bench.folder / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    own = bench.config().model_copy(update={"reward_fn": "json.dumps"})
+    own = bench.config().model_copy(update={"reward_fn": "tests.support.rewards.score"})
     refresh_validation_set(own, reason="a test", position=TrainingPosition(), now=datetime(2026, 1, 2, tzinfo=UTC))
     with pytest.raises(DatasetError, match=r"version v2-.*cannot be graded.*--rollback"):
         load_graded(bench.config())
