@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow.compute as pc
-
 from infra.engines.base import Generation
 from schemas.errors import EngineError
 from schemas.states import WorkerOutcome
@@ -94,6 +92,6 @@ def _incomplete(folders: Iterable[Path]) -> Iterable[Path]:
 def _is_mostly_broken(folder: Path) -> bool:
     num_made = num_broken = 0
     for table in read_tables([folder]):
-        num_made += pc.sum(pc.greater(table.column("num_completion_tokens"), 0)).as_py() or 0
-        num_broken += pc.sum(pc.starts_with(table.column("error"), BROKEN)).as_py() or 0
+        num_made += sum(bool(tokens) for tokens in table.column("num_completion_tokens").to_pylist())
+        num_broken += sum(str(error).startswith(BROKEN) for error in table.column("error").to_pylist())
     return 2 * num_broken > num_made
