@@ -264,7 +264,8 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Say what this machine has and lacks for an evaluation, and how to get it. Exit code 1 when it lacks something."""
-    with errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json), Steps() as steps:
+        steps.show("looking at this machine")
         from flows.console import print_checks
         from flows.server_access import export_settings, name_source, reach_loopback_directly
         from infra.diagnostics import Surroundings, diagnose
@@ -282,6 +283,7 @@ def doctor(
             prefect_api_source=source,
         )
         found = Diagnosis(checks=tuple(diagnose(surroundings, quick=quick)))
+        steps.stop()
         show(found, lambda diagnosis: print_checks(diagnosis.checks), as_json=as_json)
     if any(check.status is CheckStatus.MISSING for check in found.checks):
         raise typer.Exit(1)

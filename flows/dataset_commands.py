@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.command_line import AsJson, ConfigPath, Overrides, echo, errors_shown, show
+from flows.steps import Steps
 from schemas.gates import GATE_FAILED
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ dataset = typer.Typer()
 @dataset.command()
 def drift(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Compare what is asked now with the frozen reference. Exit code 3 when it drifted or breaks its contract."""
-    with errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json), Steps() as steps:
+        steps.show("reading the dataset")
         from flows.console import print_markdown
         from schemas.config import load_config
         from schemas.training_position import TrainingPosition
@@ -28,6 +30,7 @@ def drift(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = Fal
         loaded = load_config(config, overrides or ())
         now = datetime.now(UTC)
         check = check_drift(loaded, read_current_rows(loaded), position=TrainingPosition(), now=now)
+        steps.stop()
         show(check, lambda found: print_markdown(summarise(found, now=now)), as_json=as_json)
     if check.alarmed:
         raise typer.Exit(GATE_FAILED)
@@ -43,7 +46,8 @@ def refresh(
     as_json: AsJson = False,
 ) -> None:
     """Draw a new version of the validation set from refresh.pool and make it the one that is asked."""
-    with errors_shown(as_json=as_json):
+    with errors_shown(as_json=as_json), Steps() as steps:
+        steps.show("reading the dataset")
         from flows.console import print_markdown
         from schemas.config import load_config
         from schemas.training_position import TrainingPosition
@@ -51,9 +55,12 @@ def refresh(
 
         loaded = load_config(config, overrides or ())
         if rollback is not None:
-            show(roll_back(loaded, rollback), _print_rollback, as_json=as_json)
+            manifest = roll_back(loaded, rollback)
+            steps.stop()
+            show(manifest, _print_rollback, as_json=as_json)
             return
         outcome = refresh_validation_set(loaded, reason="command", position=TrainingPosition(), now=datetime.now(UTC))
+        steps.stop()
         show(outcome, lambda found: print_markdown(found.summary), as_json=as_json)
 
 

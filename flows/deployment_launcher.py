@@ -20,6 +20,7 @@ from prefect.states import Cancelled, Crashed
 
 from flows.prefect_answers import is_refusal
 from flows.run_name import name_run
+from flows.server_access import use_login
 from infra.run_ownership import OWNER_SILENCE_S
 from schemas.errors import TransientError
 from tasks.alerts.task import PREFECT_FAILURES
@@ -57,6 +58,7 @@ def find_deployment() -> DeploymentResponse | None:
     Raises:
         TransientError: the server does not answer.
     """
+    use_login()  # a watcher may be there before its server
     try:
         with get_client(sync_client=True) as client:
             return client.read_deployment_by_name(DEPLOYMENT)

@@ -22,12 +22,10 @@ _TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefectApi:
-    """A server and what it asks of a client."""
+    """A server that is told things."""
 
     url: str
     """Such as http://127.0.0.1:4200/api."""
-    authorization: str | None
-    """Value of that header; None where none is asked for."""
 
 
 def find_api() -> PrefectApi | None:
@@ -35,7 +33,7 @@ def find_api() -> PrefectApi | None:
     url = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     if not url.startswith(("http://", "https://")):
         return None
-    return PrefectApi(url=url, authorization=find_authorization(url))
+    return PrefectApi(url=url)
 
 
 def find_authorization(url: str) -> str | None:
@@ -81,8 +79,8 @@ def read_run_parameters(api: PrefectApi, run_id: str) -> Mapping[str, object]:
 def _ask(api: PrefectApi, path: str, body: bytes | None = None) -> bytes:
     """Post a body, or get what is there."""
     headers = {"Content-Type": "application/json"}
-    if api.authorization is not None:
-        headers["Authorization"] = api.authorization
+    if authorization := find_authorization(api.url):  # each time: the server may have been started since
+        headers["Authorization"] = authorization
     request = urllib.request.Request(f"{api.url}/{path}", body, headers)  # noqa: S310 - http(s), checked in find_api
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:  # noqa: S310 - as above
         answer: bytes = reply.read()

@@ -135,7 +135,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
         *("doctor", "--quick", "--json", "--fileroot", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "none"))
     )
     checks = {check["name"]: check for check in json.loads(shown)["checks"]}
-    assert (code, errors) == (1, "")
+    assert (code, errors) == (1, "looking at this machine …\n")
     assert checks["checkpoint"]["status"] == "missing"
     assert checks["checkpoint"]["fix"]
     assert checks["python"]["status"] == "ok"
