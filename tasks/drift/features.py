@@ -19,8 +19,9 @@ import pyarrow as pa
 from infra.arrays import FloatArray
 from schemas.errors import DatasetError
 from tasks.drift.user_features import UserFeature, evaluate_feature
-from tasks.grading.exact import classify_gold, exact_value
+from tasks.grading.exact import classify_gold
 from tasks.grading.extraction import find_gold
+from tasks.grading.rationals import exact_value
 
 COLUMNS: Final = ("prompt", "answer", "subset", "num_prompt_tokens")
 """Columns that are compared, each where both tables have it."""

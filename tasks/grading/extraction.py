@@ -5,51 +5,47 @@ so that a hostile megabyte costs linear time; only the last part of a very long 
 """
 
 import re
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 from schemas.grading import AnswerSource
-from tasks.grading.exact import GoldKind, choice_letter, exact_value
+from tasks.grading.exact import GoldKind
 from tasks.grading.markup import MAX_ANSWER_CHARS, match_brace, simplify_markup, unwrap
+from tasks.grading.rationals import exact_value
+from tasks.grading.statements import (
+    COMMAND,
+    FORMULA,
+    NUMBER_TOKEN,
+    WORDS,
+    Question,
+    find_last_statement,
+    last_match,
+    reduce_clause,
+)
+from tasks.grading.texts import choice_letter
 
 _TAIL_CHARS: Final = 100_000
 """Answers stand at the end; what lies further back is not read."""
 _MAX_BOXES: Final = 32
-_NEAR_END_CHARS: Final = 400
-_MAX_BARE_CHARS: Final = 200
 
-_BOX: Final = re.compile(r"(?:boxed|\x08oxed|\\fbox|\\framebox)\s{0,8}")
-_UNBRACED: Final = re.compile(r"[^\s$\\{}.,;]+")
+_BOX: Final = re.compile(r"(?:\\(?:begin)?boxed|\x08oxed|\\fbox|\\framebox)(?![A-Za-z])\s{0,8}")
+r"""With the backslash, or the control character that `\b` has become: the plain word "boxed" is no box."""
+_UNBRACED: Final = re.compile(r"(?:[A-J]|[^\s$\\{}.,;A-Za-z][^\s$\\{}.,;]*)(?![A-Za-z])")
+"""What a box without braces holds: a number or a choice letter, and no word of the sentence around it."""
 _BETWEEN_BOXES: Final = re.compile(r"(?:[\s,;$\\)(.]|\band\b|\bor\b|\\q?quad|\\text\s?\{\s?(?:and|or)\s?\})*")
 _TAG_OPEN: Final = re.compile(r"<answer>", re.IGNORECASE)
 _TAG: Final = re.compile(r"<answer>(.{0,2000}?)</answer>", re.IGNORECASE | re.DOTALL)
 _HASH: Final = re.compile(r"^[ \t]*####[ \t]*(\S[^\n]{0,200})$", re.MULTILINE)
 _PHRASE: Final = re.compile(
     r"(?:\banswers?\b[^\n.:=：]{0,60}?(?:\bis\b|\bare\b|[:=：])|\bréponse\b[^\n.:=]{0,30}?(?:\best\b|:)"
-    r"|答案(?:是|为|[:：])|^[ \t]*(?:\*\*)?A(?:ns)?(?:\*\*)?[ \t]?[:：])[\s*:：]{0,8}",
+    r"|答案(?:是|为|[:：])|^[ \t]*(?:\*\*)?A(?:ns)?(?:\*\*)?[ \t]?[:：])[\s*:：_`>#]{0,8}",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE_END: Final = re.compile(r"\n|[.!?](?=\s|$)|。|<\|")
-_FORMULA: Final = re.compile(
-    r"\$\$([^$]{1,1000})\$\$|\$([^$\n]{1,1000})\$|\\\((.{1,1000}?)\\\)|\\\[(.{1,1000}?)\\\]", re.DOTALL
-)
-_NUMBER_TOKEN: Final = re.compile(
-    r"(?<![A-Za-z_\\\d.])(?:(?<![\w)\]}])[-−])?(?:\\[dt]?frac\{-?\d{1,30}\}\{\d{1,30}\}"
-    r"|[$€£¥]?\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?!\d)(?:\.\d{1,400})?(?:\\?%)?"
-    r"|[$€£¥]?\d{1,400}(?!\d)(?:\.\d{1,400}(?!\d))?(?:/\d{1,30}(?![\d/]))?(?:\\?%)?|\.\d{1,400})"
-)
-_ARITHMETIC: Final = re.compile(r"[\d\s+\-*/().^]{1,200}|[+-]?\d{1,30},\d{1,30}")
-_ALTERNATIVE: Final = re.compile(r"\bor\s{1,8}$")
-_OPERATOR: Final = re.compile(r"\s*[-+*/=^(\\×÷]")
-_CHOICE_AT_START: Final = re.compile(r"\s*\(?([A-J](?:(?=[).:,。，\n]|[^\x00-\x7f])|$)|[B-HJ](?=\s))")
-_CHOICE_AT_END: Final = re.compile(r"(?:^|[\s(*])([A-HJ])[)*.\s]{0,4}$")
-_CHOICE_WORD: Final = re.compile(r"(?<![A-Za-z'’])\(?([A-HJ])\)?(?![A-Za-z'’])")
-_SPECIAL: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>(?:user)?|</s>")
-_WORDS: Final = re.compile(r"[A-Za-z]{3,}")
-_COMMAND: Final = re.compile(r"\\[a-zA-Z]+")
+_EMPHASIS: Final = re.compile(r"(\*{1,3}|_{1,2}|`)$")
+_QUOTED_ITEM: Final = re.compile(r"\s*\[\s*([\"'])((?:(?!\1).)+)\1\s*\]\s*", re.DOTALL)
+"""The text of a list with one quoted member, as some exporters write an answer."""
 _LIST: Final = re.compile(r"[,;]|\band\b|\bor\b")
 _THINK_OPEN: Final = "<think>"
 _THINK_CLOSE: Final = "</think>"
@@ -64,16 +60,6 @@ class Absence(StrEnum):
     """The text ends inside its reasoning or inside its answer."""
     UNREADABLE = "unreadable"
     """The text ends by itself with a box that never closes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What extraction knows of the problem."""
-
-    kind: GoldKind
-    """How the gold is compared."""
-    is_list: bool = False
-    """Whether the gold has several members: then boxes that stand side by side are read together."""
 
 
 def strip_reasoning(text: str, *, starts_inside: bool = False) -> str | None:
@@ -147,10 +133,22 @@ def _box_content(text: str, start: int) -> tuple[str | None, int]:
 
 
 def _find_tag(text: str, question: Question) -> _Found:
-    del question
-    opening = _last_match(_TAG_OPEN, text)
+    opening = last_match(_TAG_OPEN, text)
     match = _TAG.match(text, opening.start()) if opening else None
-    return None if match is None else (match[1], match.end())
+    if match is None:
+        return None
+    return _reduce_content(match[1], question), match.end()
+
+
+def _reduce_content(content: str, question: Question) -> str:
+    """Return the answer inside a tag that holds a sentence; the content itself where it holds nothing else."""
+    if not WORDS.search(COMMAND.sub("", content)) or len(unwrap(content)) <= 1:
+        return content
+    found = _find_phrase(content, question)
+    is_sentence = exact_value(unwrap(content)) is None and choice_letter(content) is None
+    if found is None and is_sentence and question.kind in (GoldKind.NUMBER, GoldKind.CHOICE, GoldKind.TIME):
+        found = _find_last(content, question)
+    return content if found is None or isinstance(found, Absence) else found[0]
 
 
 def _find_hash(text: str, question: Question) -> _Found:
@@ -166,97 +164,27 @@ def _find_hash(text: str, question: Question) -> _Found:
 
 
 def _find_phrase(text: str, question: Question) -> _Found:
-    last = _last_match(_PHRASE, text)
+    last = last_match(_PHRASE, text)
     if last is None:
         return None
     start = last.end()
-    formula = _FORMULA.match(text, start)
+    formula = FORMULA.match(text, start)
     begin = formula.end() if formula else start
     sentence_end = _SENTENCE_END.search(text, begin)
     end = sentence_end.start() if sentence_end else len(text)
     clause = text[start : min(end, start + MAX_ANSWER_CHARS)]
-    answer = _reduce_clause(clause, question)
-    if answer is None and not _NUMBER_TOKEN.search(text, end):
+    emphasis = _EMPHASIS.search(last.group())
+    if emphasis and (inside := clause.partition(emphasis[1]))[1] and inside[0].strip():
+        clause = inside[0]
+    answer = reduce_clause(clause, question)
+    if answer is None and not NUMBER_TOKEN.search(text, end):
         answer = clause  # words instead of a number, and nothing better behind them
     return None if answer is None else (answer, end)
 
 
-def _reduce_clause(clause: str, question: Question) -> str | None:
-    """Return the answer inside a clause such as `12 apples because ...` or `$x$ is $5$`."""
-    if question.kind is GoldKind.CHOICE:
-        match = _CHOICE_AT_START.match(unwrap(clause)) or _CHOICE_WORD.search(clause)
-        return match[1] if match else clause
-    if question.kind is GoldKind.NUMBER:
-        return _stated_number(clause)
-    if question.kind is GoldKind.SYMBOLIC:
-        formulas = _formulas(clause)
-        if formulas:
-            return ", ".join(formulas) if question.is_list else formulas[-1]
-    return clause
-
-
 def _find_last(text: str, question: Question) -> _Found:
-    """Return a completion that is nothing but an answer, else the last number or formula, by the kind of the gold."""
-    bare = _SPECIAL.sub("", text).strip()
-    is_bare = len(bare) <= _MAX_BARE_CHARS and "\n" not in unwrap(bare)
-    found: str | None = None
-    if question.kind is GoldKind.NUMBER:
-        found = bare if is_bare and _ARITHMETIC.fullmatch(bare) else _last_number(bare)
-    elif question.kind is GoldKind.CHOICE:
-        match = _CHOICE_AT_START.match(bare) or _CHOICE_AT_END.search(bare[-80:])
-        found = bare if is_bare and choice_letter(bare) else match[1] if match else None
-    elif question.kind is GoldKind.SYMBOLIC:
-        formulas = _formulas(text[-2 * MAX_ANSWER_CHARS :])
-        if is_bare and not (formulas and _WORDS.search(_FORMULA.sub(" ", bare))):
-            found = bare
-        elif formulas:
-            found = ", ".join(formulas) if question.is_list and is_bare else formulas[-1]
-    elif is_bare:
-        found = bare
-    return None if not found else (found, len(text))
-
-
-def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """Return the last match, looking near the end first: there it nearly always is."""
-    for start in (max(0, len(text) - _NEAR_END_CHARS), 0):
-        last = deque(pattern.finditer(text, start), maxlen=1)
-        if last or start == 0:
-            break
-    return last[0] if last else None
-
-
-def _formulas(text: str) -> list[str]:
-    return [next(group for group in match.groups() if group) for match in _FORMULA.finditer(text)]
-
-
-def _stated_number(clause: str) -> str | None:
-    """Return the number that the clause after "the answer is" states: the one it begins with, else its last."""
-    clause = clause.strip()
-    first = _NUMBER_TOKEN.match(clause.lstrip("*$(["))
-    if first is not None and not _OPERATOR.match(first.string, first.end()):
-        return clause if exact_value(unwrap(clause)) is not None else first.group()
-    return _last_number(clause)
-
-
-def _last_number(text: str) -> str | None:
-    """Return the last number of a text, or its last formula where no number follows that."""
-    if len(text) <= MAX_ANSWER_CHARS and exact_value(unwrap(text)) is not None:
-        return text
-    tail = text[-2 * MAX_ANSWER_CHARS :]
-    formula = _last_match(_FORMULA, tail)
-    if formula is not None and not _NUMBER_TOKEN.search(tail, formula.end()):
-        content = next(group for group in formula.groups() if group)
-        if _is_formula(content):
-            return content.rpartition("=")[2]
-    last = _last_match(_NUMBER_TOKEN, text)
-    if last is None or _ALTERNATIVE.search(text, max(0, last.start() - 12), last.start()):
-        return None  # "5 or 0" offers a choice and states no answer
-    return last.group()
-
-
-def _is_formula(text: str) -> bool:
-    """Whether the text between two dollar signs is mathematics, and not the words between two prices."""
-    return not _WORDS.search(_COMMAND.sub("", re.sub(r"\\text\w*\s?\{[^{}]{0,200}\}", "", text)))
+    found = find_last_statement(text, question)
+    return None if found is None else (found, len(text))
 
 
 _FINDERS: Final[dict[AnswerSource, Callable[[str, Question], _Found]]] = {
@@ -276,7 +204,12 @@ def describe_gold(gold: str, kind: GoldKind) -> Question:
 
 
 def find_gold(gold: str) -> str:
-    """Return the answer inside a gold that comes as a sentence or in boxes (all of them), else the gold itself."""
+    """Return the answer inside a gold that comes as a sentence, in boxes (all of them) or as the text of a list of one.
+
+    Everything else is returned as it is.
+    """
+    if match := _QUOTED_ITEM.fullmatch(gold):
+        gold = match[2].replace("\\\\", "\\")
     if "boxed" in gold or "fbox" in gold:
         starts = [match.end() for match in _BOX.finditer(gold)]
         contents = [content for content, _ in (_box_content(gold, start) for start in starts) if content]

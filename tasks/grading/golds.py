@@ -9,7 +9,7 @@ from tasks.grading.jobs import Job
 from tasks.grading.limits import why_too_hard
 from tasks.grading.pool import GradingPool
 
-_MISSING: Final = frozenset({"", "none", "null", "nan", "n/a", "na", "nil", "undefined", "-", "?"})
+_MISSING: Final = frozenset({"", "none", "null", "nan", "n/a", "na", "nil", "-", "?"})
 """What exporters write where there is no answer."""
 
 

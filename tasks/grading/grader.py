@@ -18,12 +18,13 @@ from schemas.grading import Grade, GradingConfig
 from schemas.states import FinishReason, Verdict
 from tasks.grading import procedural
 from tasks.grading.exact import GoldKind, classify_gold, compare_exactly
-from tasks.grading.extraction import Absence, Question, describe_gold, find_answer, find_gold, strip_reasoning
-from tasks.grading.jobs import Job, Reply
+from tasks.grading.extraction import Absence, describe_gold, find_answer, find_gold, strip_reasoning
+from tasks.grading.jobs import DIED, Job, Reply
 from tasks.grading.limits import why_too_hard
 from tasks.grading.markup import MAX_ANSWER_CHARS, comparison_key, unwrap
-from tasks.grading.numeric import differ_for_sure
+from tasks.grading.numeric import differ_for_sure, is_numeric
 from tasks.grading.pool import GradingPool
+from tasks.grading.statements import Question
 
 _CHUNK: Final = 4096
 """Samples in hand at once: memory stays bounded whatever the number of samples."""
@@ -134,7 +135,28 @@ class Grader:
             self._replies.clear()
         new = sorted(job for job in jobs if job not in self._replies)
         if new:
-            self._replies.update(zip(new, self._pool.run(new), strict=True))
+            replies = dict(zip(new, self._pool.run(new), strict=True))
+            self._replies.update(replies | self._ask_again(replies))
+
+    def _ask_again(self, replies: dict[Job, Reply]) -> dict[Job, Reply]:
+        """Return the verdicts on answers that no comparison could finish: what a model writes is always counted.
+
+        Against a number such an answer is wrong. Against other mathematics it is wrong where it differs at a few
+        points, and unparsed where even they are out of reach; only one that agrees there stays without a verdict.
+        """
+        died = [
+            job for job, reply in replies.items() if job.kind == "compare" and (reply.reason or "").startswith(DIED)
+        ]
+        replies = replies | dict(zip(died, self._pool.run(died), strict=True))  # the kernel may have taken any process
+        lost = [job for job, reply in replies.items() if job.kind == "compare" and _is_lost(reply)]
+        verdicts = {job: Reply("wrong") for job in lost if is_numeric(job.gold)}
+        others = [job for job in lost if job not in verdicts]
+        for job, reply in zip(others, self._pool.run([job._replace(kind="sample") for job in others]), strict=True):
+            if reply.outcome == "wrong":
+                verdicts[job] = reply
+            elif reply.outcome == "unparsed" or _is_lost(reply):
+                verdicts[job] = Reply("unparsed")
+        return {job: replies[job] for job in died} | verdicts
 
     def _decide(self, request: GradeRequest) -> Grade | _Pending:
         """Find the answer and compare it as far as the fast path goes."""
@@ -163,6 +185,16 @@ class Grader:
         if self._function is None:
             raise ConfigError("these samples are graded by a reward function; set reward_fn to its dotted path")
         return _Pending(job=Job("reward", "", request.grader_data, self._function), answer=None)
+
+
+def _has_died(reply: Reply) -> bool:
+    return reply.reason is not None and reply.reason.startswith(DIED)
+
+
+def _is_lost(reply: Reply) -> bool:
+    """Whether a job took too long, too much memory or its process; a lost supervisor is a fault of ours."""
+    is_too_large = reply.outcome == "crashed" and (reply.reason or "").startswith("out of memory")
+    return reply.outcome == "timeout" or is_too_large or _has_died(reply)
 
 
 _ABSENCES: Final = {
@@ -218,7 +250,8 @@ def _decide_mathematically(found: str, gold: str) -> Grade | _Pending:
     if len(answer) <= MAX_ANSWER_CHARS and differ_for_sure(answer, gold):
         return _zero(Verdict.WRONG, answer)
     if why_too_hard(answer) is not None:
-        return _zero(Verdict.UNPARSED, answer[:_KEPT_ANSWER_CHARS])
+        verdict = Verdict.WRONG if is_numeric(gold) else Verdict.UNPARSED
+        return _zero(verdict, answer[:_KEPT_ANSWER_CHARS])
     return _Pending(job=Job("compare", answer, gold), answer=answer)
 
 

@@ -3,15 +3,15 @@
 import json
 from typing import Final, Literal, NamedTuple
 
-JobKind = Literal["compare", "parse", "procedural", "reward"]
+JobKind = Literal["compare", "parse", "sample", "procedural", "reward"]
 
 
 class Job(NamedTuple):
     """One question that needs computer algebra, a task's own scorer or the user's reward function."""
 
     kind: JobKind
-    """compare: does the answer equal the gold; parse: can the gold be read; procedural: a task's own score; reward:
-    what a function of the user's gives."""
+    """compare: does the answer equal the gold; parse: can the gold be read; sample: do the two differ at a few points;
+    procedural: a task's own score; reward: what a function of the user's gives."""
     answer: str
     """The answer as found; empty for parse and reward."""
     gold: str
@@ -20,7 +20,9 @@ class Job(NamedTuple):
     """Name of the reasoning_gym task, or dotted path of the reward function; empty for the other kinds."""
 
 
-JobOutcome = Literal["correct", "wrong", "unparsed", "bad_gold", "scored", "rewarded", "timeout", "crashed"]
+JobOutcome = Literal[
+    "correct", "wrong", "unparsed", "bad_gold", "scored", "rewarded", "timeout", "crashed", "undecided"
+]
 
 
 class Reply(NamedTuple):
@@ -34,6 +36,10 @@ class Reply(NamedTuple):
     """Why, for bad_gold, timeout and crashed."""
 
 
+DIED: Final = "the grading process died"
+"""How the reason of `crashed` begins when the process of a job ended, as at the hands of the kernel."""
+WALL_PER_CPU: Final = 6.0
+"""Wall seconds that a comparison may take per second of CPU that it is allowed: for machines with too much to do."""
 MAX_REASON_CHARS: Final = 200
 """Replies stay small, so that those in flight always fit into a pipe."""
 

@@ -12,12 +12,16 @@ _MAX_DEPTH: Final = 40
 _MAX_DIGITS: Final = 400
 _MAX_EXPONENT: Final = 100_000
 _MAX_FACTORIAL: Final = 20_000
+_MAX_BINOMIAL: Final = 50_000
 
 _LONG_NUMBER: Final = re.compile(rf"\d{{{_MAX_DIGITS + 1}}}")
 _BETWEEN: Final = r"[\s{(]{0,8}"
 _TOWER: Final = re.compile(rf"\d[\s}})]{{0,8}}(?:\^|\*\*){_BETWEEN}\d+[\s}})]{{0,8}}(?:\^|\*\*){_BETWEEN}(?:\d|[-+])")
 _EXPONENT: Final = re.compile(rf"(?:\^|\*\*){_BETWEEN}[-+]?\s?(\d+)")
 _FACTORIAL: Final = re.compile(r"(\d+)[\s})]{0,8}!")
+_BINOMIAL: Final = re.compile(
+    rf"\\[dt]?binom{_BETWEEN}(\d+)|(\d+)[\s}}]{{0,8}}\\choose(?![A-Za-z])|(?<![A-Za-z])[CP]\s?\(\s?(\d+)\s?,"
+)
 _ITERATED_FACTORIAL: Final = re.compile(r"![\s})]{0,8}!|\^[\s{(]{0,8}\d+[\s})]{0,8}!")
 
 
@@ -33,6 +37,9 @@ def why_too_hard(text: str) -> str | None:
         return f"it holds a power beyond an exponent of {_MAX_EXPONENT}"
     if _ITERATED_FACTORIAL.search(text) or any(int(match[1]) > _MAX_FACTORIAL for match in _FACTORIAL.finditer(text)):
         return f"it holds a factorial beyond {_MAX_FACTORIAL}!"
+    for match in _BINOMIAL.finditer(text):
+        if max(int(group) for group in match.groups() if group) > _MAX_BINOMIAL:
+            return f"it holds a binomial coefficient beyond {_MAX_BINOMIAL}"
     return None
 
 

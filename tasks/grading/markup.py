@@ -32,6 +32,11 @@ _CHARACTERS: Final = str.maketrans(
         "\u00b0": r"^\circ ",
         "\u00b2": "^2",
         "\u00b3": "^3",
+        "\u211d": r"\mathbb{R} ",
+        "\u2205": r"\emptyset ",
+        "\u27e8": r"\langle ",
+        "\u27e9": r"\rangle ",
+        "\u2236": ":",
         "\u00a0": " ",
         "\u2009": " ",
         "\u202f": " ",
@@ -52,6 +57,9 @@ _NEGATIVE_SPACE: Final = re.compile(r"(?<!\\)\\!\s*")
 _BRACED_COMMA: Final = re.compile(r"\s*\{\s*,\s*\}\s*")
 _SPACED_THOUSANDS: Final = re.compile(r"(?<![\d.,])\d{1,3}(?:\\[,;: ]\s?\d{3})+(?![\d])")
 _SPACE: Final = re.compile(r"(?<!\\)\\(?:[,;:> ]|q?quad(?![a-zA-Z])|enspace(?![a-zA-Z])|thinspace(?![a-zA-Z]))|~")
+_BRACED_COLON: Final = re.compile(r"\s*\{\s*:\s*\}\s*|\\colon(?![a-zA-Z])\s*")
+_REALS: Final = re.compile(r"\\(?:mathbb|Bbb|mathbf)\s*(?:\{\s*R\s*\}|R)(?!\s*[\^_+*])|\\(?:R|reals)(?![a-zA-Z^])")
+_EMPTY_SET: Final = re.compile(r"\\(?:varnothing|empty)(?![a-zA-Z])")
 _DEGREE: Final = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degree(?![a-zA-Z])")
 _DOLLAR: Final = re.compile(r"\\?\$")
 _SCIENTIFIC: Final = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,6})(?![\w.])")
@@ -61,12 +69,28 @@ _LEAD_IN: Final = re.compile(
     r"\\text\s*\{(?:\s|the|final|answer|answers|result|value|total|is|are|equals|:|=)*\}\s*(?=\S)", re.IGNORECASE
 )
 _RELATIONS: Final = ((r"\leqslant", r"\le"), (r"\geqslant", r"\ge"), (r"\leq", r"\le"), (r"\geq", r"\ge"))
-_PAIRS: Final = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
+_PAIRS: Final = (
+    ("$$", "$$"),
+    ("$", "$"),
+    (r"\(", r"\)"),
+    (r"\[", r"\]"),
+    ("**", "**"),
+    ("__", "__"),
+    ("*", "*"),
+    ("_", "_"),
+    ("`", "`"),
+    ('"', '"'),
+)
+_TAGS: Final = re.compile(r"</?(?:b|strong|i|em|u|mark|code|span|p|h[1-6])>|<br ?/?>", re.IGNORECASE)
+_LONE_EMPHASIS: Final = re.compile(r"(?<![\^{*])\*{1,3}$")
+r"""Stars behind an answer whose opening stars stand before the words around it; `z^*` keeps its own."""
 _TRAILING: Final = " \t\r\n.,;:\u3002\uff0c"
 
 
 def unwrap(text: str) -> str:
-    """Return `text` without the delimiters, emphasis and closing punctuation around it."""
+    """Return `text` without the delimiters, emphasis, HTML tags and closing punctuation around it."""
+    if "</" in text:
+        text = _TAGS.sub(" ", text)
     for _ in range(6):  # real answers nest at most three deep: **$\boxed{5}$**.
         before = text
         text = text.strip()
@@ -74,7 +98,7 @@ def unwrap(text: str) -> str:
             break
         while text and text[-1] in _TRAILING and not text.endswith(("\\,", "\\;", "\\:")):
             text = text[:-1]
-        text = text.removesuffix("\\")
+        text = _LONE_EMPHASIS.sub("", text.removesuffix("\\")) if text[:1] != "*" else text.removesuffix("\\")
         for opening, closing in _PAIRS:
             if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
                 inner = text[len(opening) : -len(closing)]
@@ -130,11 +154,13 @@ def simplify_markup(text: str) -> str:
     text = _SPECIAL_TOKEN.sub(" ", text.translate(_CHARACTERS))
     if not any(block in text for block in ("matrix", "array", "cases")):
         text = _DOUBLED_BACKSLASH.sub(r"\\", text)
-    text = _BRACED_COMMA.sub(",", unwrap(text))
+    text = _BRACED_COLON.sub(":", _BRACED_COMMA.sub(",", unwrap(text)))
     if "\\" in text:
+        text = _REALS.sub(r"(-\\infty,\\infty)", text)
         text = _OPERATOR_NAME.sub(r"\\\1 ", _CONSTANT.sub(r"{\1}", text))
         text = _FRACTION.sub(r"\\frac", _FONT.sub(r"\\text", text))
-        text = _SIZING.sub("", text)
+        text = _EMPTY_SET.sub(r"\\emptyset ", _SIZING.sub("", text))
+        text = text.replace(r"\langle", "(").replace(r"\rangle", ")")
         text = _SPACED_THOUSANDS.sub(_join_thousands, _NEGATIVE_SPACE.sub("", text))
         text = _DEGREE.sub("", _SPACE.sub(" ", text)).replace(r"\%", "%")
         for long_form, short_form in _RELATIONS:

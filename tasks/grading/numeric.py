@@ -9,8 +9,8 @@ import re
 from functools import lru_cache
 from typing import Final, Literal
 
-from tasks.grading.exact import exact_value
 from tasks.grading.markup import simplify_markup
+from tasks.grading.rationals import exact_value
 
 _APART: Final = 1e-4
 """Relative distance from which two values differ for sure; the rounding of a few dozen operations stays below 1e-12."""
@@ -23,6 +23,12 @@ _COLLECTION: Final = re.compile(r"(?:\(|\[|\\\{)(.+)(?:\)|\]|\\\})", re.DOTALL)
 _MATRIX: Final = re.compile(r"\\begin\{[a-zA-Z]{0,1}matrix\}.*(?:&|\\\\).*\\end\{[a-zA-Z]{0,1}matrix\}", re.DOTALL)
 _KNOWN: Final = re.compile(r"\\(?:infty|sqrt|frac|pi|cup|cdot)(?![a-zA-Z])")
 _UNCERTAIN: Final = re.compile(r"[=<>]|\\[a-zA-Z]|[A-Za-z]{3}|\d,\d{3}(?!\d)")
+
+_DECIMALS: Final = re.compile(r"\.(\d+)")
+
+_NUMERIC_COMMAND: Final = re.compile(
+    r"\\(?:sqrt|frac|pi|cdot|times|ln|log|exp|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|binom)(?![a-zA-Z])"
+)
 
 Shape = Literal["number", "collection", "matrix"]
 
@@ -150,6 +156,25 @@ def closed_form_value(text: str) -> float | None:
     except (_UnknownFormError, ZeroDivisionError, OverflowError):
         return None
     return value if math.isfinite(value) else None
+
+
+@lru_cache(maxsize=8192)
+def is_numeric(gold: str) -> bool:
+    r"""Say whether a gold is a number: a rational, or a closed form such as `3\sqrt{13}`, `\ln 2` or `6-5i`."""
+    if exact_value(gold) is not None or closed_form_value(gold) is not None:
+        return True
+    rest = _NUMERIC_COMMAND.sub(" ", simplify_markup(gold))
+    return bool(re.search(r"\d", rest)) and not re.search(r"[A-DF-Za-df-hj-z\\=<>,]", rest)
+
+
+def agrees_when_rounded(answer: str, rounded: str) -> bool | None:
+    """Say whether `answer` rounds to the decimal number `rounded`, at its last place; None where one has no value."""
+    of_rounded, of_answer = exact_value(rounded), closed_form_value(answer)
+    if of_rounded is None or of_answer is None:
+        return None
+    point = _DECIMALS.search(simplify_markup(rounded))
+    unit = 10.0 ** -len(point[1]) if point else 1.0
+    return abs(of_answer - float(of_rounded.value)) <= unit / 2 * (1 + 1e-9)
 
 
 def _as_float(numerator: int, denominator: int) -> float | None:

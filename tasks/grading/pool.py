@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from infra.python_code import child_environment
-from tasks.grading.jobs import Job, Reply, decode_reply, encode
+from tasks.grading.jobs import WALL_PER_CPU, Job, Reply, decode_reply, encode
 
 _MAX_IN_FLIGHT: Final = 96
 """Jobs sent and not yet answered. Their replies (under 400 bytes each) fit a 64 KiB pipe, so neither side ever blocks
@@ -112,7 +112,7 @@ class GradingPool:
                     self._write(stdin.fileno(), b"".join(encode(number, jobs[number]) for number in batch))
                 except BrokenPipeError:
                     return False
-                if not selector.select(self._timeout_s + _START_ALLOWANCE_S):
+                if not selector.select(WALL_PER_CPU * self._timeout_s + _START_ALLOWANCE_S):
                     return False
                 data = os.read(stdout.fileno(), 1 << 16)
                 if not data:

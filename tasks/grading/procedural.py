@@ -12,9 +12,9 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Final, cast
 
-from tasks.grading.exact import exact_value
 from tasks.grading.jobs import Reply
 from tasks.grading.markup import simplify_markup, unwrap
+from tasks.grading.rationals import exact_value
 
 EVAL_TASKS: Final = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
 """Tasks whose scorer hands the answer to eval()."""

@@ -10,15 +10,19 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from tasks.grading.exact import GoldKind, classify_gold
+from tasks.grading.exact import GoldKind, classify_gold, has_form
 from tasks.grading.jobs import Reply
 from tasks.grading.markup import simplify_markup
+from tasks.grading.rewriting import rewrite_expression, rewrite_sets
 
 if TYPE_CHECKING:
     from math_verify import LatexExtractionConfig
 
 _RELATIVE_TOLERANCE: Final = 1e-6
 """math-verify rounds floats to six decimals, so that 1e-7 equals 2e-7; numbers must agree relatively as well."""
+
+_NUM_POINTS: Final = 3
+_POINTS_APART: Final = 1e-6
 
 _APPROXIMATION: Final = re.compile(r"\\(?:approx|simeq|doteq)(?![a-zA-Z])|\u2248")
 _MEMBERSHIP: Final = re.compile(r"^[A-Za-z](?:_\{?\w\}?)?\s*\\in(?![a-zA-Z])")
@@ -59,18 +63,20 @@ def _parse(latex: str) -> list[Any]:
 
 
 def can_parse(gold: str) -> bool:
-    """Say whether math-verify can read a gold answer."""
-    return bool(_parse(_prepare(gold)[0]))
+    """Say whether a rule of ours or math-verify can read a gold answer."""
+    return has_form(gold) or bool(_parse(_prepare(gold)[0]))
 
 
 def _prepare(gold: str, answer: str = "") -> tuple[str, str]:
     r"""Bring both sides to what the parser reads: no `x \in` before a set, no `\approx 0.58` after a value."""
-    gold, answer = simplify_markup(gold), simplify_markup(answer)
+    answer, gold = rewrite_sets(simplify_markup(answer), simplify_markup(gold))
     left, *right = _APPROXIMATION.split(gold, maxsplit=1)
     if right:
         gold = right[0] if _SYMBOL.fullmatch(left) else left
     answer = _APPROXIMATION.split(answer, maxsplit=1)[0] or answer
-    return _MEMBERSHIP.sub("", gold).strip(), _MEMBERSHIP.sub("", answer).strip()
+    texts = (_MEMBERSHIP.sub("", side).strip() for side in (gold, answer))
+    of_gold, of_answer = map(rewrite_expression, texts)
+    return of_gold, of_answer
 
 
 def compare_symbolically(answer: str, gold: str) -> Reply:
@@ -84,16 +90,88 @@ def compare_symbolically(answer: str, gold: str) -> Reply:
     gold_text, answer_text = _prepare(gold, answer)
     parsed_gold = _parse(gold_text)
     if not parsed_gold:
-        if classify_gold(gold) in (GoldKind.TEXT, GoldKind.CHOICE):
+        if classify_gold(gold) in (GoldKind.TEXT, GoldKind.CHOICE, GoldKind.TIME) or has_form(gold):
             return Reply("wrong")
         return Reply("bad_gold", reason=f"the gold {gold[:100]!r} cannot be read as mathematics")
     parsed_answer = _parse(answer_text)
     if not parsed_answer:
         return Reply("unparsed")
     is_equal = verify(parsed_gold, parsed_answer, timeout_seconds=None, allow_set_relation_comp=True)
+    if not is_equal:
+        forms = ([_split_roots(parsed_gold[0])], [_split_roots(parsed_answer[0])])
+        is_changed = forms != ([parsed_gold[0]], [parsed_answer[0]])
+        is_equal = is_changed and verify(*forms, timeout_seconds=None, allow_set_relation_comp=True)
     if is_equal and "%" not in gold_text + answer_text and _are_numbers_apart(parsed_gold[0], parsed_answer[0]):
         is_equal = False
     return Reply("correct" if is_equal else "wrong")
+
+
+def _split_roots(expression: Any) -> Any:
+    r"""Return an expression with roots of products and quotients split, as for positive symbols.
+
+    `\sqrt{1/n}` and `\frac{1}{\sqrt{n}}` are one answer; a root of a square stays, so that |x| is not x.
+    """
+    from sympy import Expr, Mul, Pow
+
+    if not isinstance(expression, Expr) or expression.is_number:
+        return expression
+
+    def is_root(part: Any) -> bool:
+        return isinstance(part, Pow) and part.exp.is_Rational is True and part.exp.is_Integer is False
+
+    def split(part: Any) -> Any:
+        factors = Mul.make_args(part.base.together())
+        roots = [
+            1 / Pow(factor.base ** (-factor.exp), part.exp)
+            if isinstance(factor, Pow) and factor.exp.is_Integer and factor.exp.is_negative
+            else Pow(factor, part.exp)
+            for factor in factors
+        ]
+        return Mul(*roots)
+
+    return expression.replace(is_root, split)
+
+
+def differ_at_points(answer: str, gold: str) -> Reply:
+    """Say `wrong` of two expressions that differ at positive numbers put for their symbols; else `undecided`.
+
+    For what algebra could not decide in time. Both sides must be readable; of an equation the right side counts.
+    """
+    gold_text, answer_text = _prepare(gold, answer)
+    sides = [_expression(parsed[0]) for parsed in (_parse(gold_text), _parse(answer_text)) if parsed]
+    if len(sides) < 2:
+        return Reply("unparsed")
+    of_gold, of_answer = sides
+    if of_gold is None or of_answer is None:
+        return Reply("undecided" if of_gold is None else "wrong")
+    gold_values = [_value_at(of_gold, number) for number in range(_NUM_POINTS)]
+    answer_values = [_value_at(of_answer, number) for number in range(_NUM_POINTS)]
+    if None not in gold_values and set(answer_values) == {None}:
+        return Reply("unparsed")
+    for first, second in zip(gold_values, answer_values, strict=True):
+        if None not in (first, second) and abs(first - second) > _POINTS_APART * (abs(first) + abs(second)):
+            return Reply("wrong")
+    return Reply("undecided")
+
+
+def _expression(parsed: Any) -> Any:
+    from sympy import Eq, Expr
+
+    if isinstance(parsed, Eq):
+        parsed = parsed.rhs
+    return parsed if isinstance(parsed, Expr) else None
+
+
+def _value_at(expression: Any, number: int) -> Any:
+    """Return the value with the symbols, by their names, at primes' square roots; None where it has none."""
+    from sympy import I, prime, sqrt
+
+    names = sorted(symbol.name for symbol in expression.free_symbols)
+    points = {name: sqrt(prime(7 * number + 3 + sum(map(ord, name)) % 97)) / 7 for name in names}
+    value = expression.subs(
+        {s: I if s.name == "i" else points[s.name].evalf(30) for s in expression.free_symbols}
+    ).evalf(30)
+    return value if value.is_number and value.is_finite else None
 
 
 def _are_numbers_apart(gold: Any, answer: Any) -> bool:

@@ -22,7 +22,7 @@ from typing import Final
 from infra.processes import end_with_parent
 from infra.python_code import claim_stdout
 from tasks.grading import procedural, reward_function, symbolic
-from tasks.grading.jobs import MAX_REASON_CHARS, Job, Reply, decode_job, encode
+from tasks.grading.jobs import DIED, MAX_REASON_CHARS, WALL_PER_CPU, Job, Reply, decode_job, encode
 
 _QUEUE_PER_CHILD: Final = 4
 """Jobs handed to a child ahead of time, so that it never waits for the supervisor."""
@@ -38,6 +38,8 @@ def answer_job(job: Job) -> Reply:
     try:
         if job.kind == "parse":
             return Reply("correct" if symbolic.can_parse(job.gold) else "bad_gold")
+        if job.kind == "sample":
+            return symbolic.differ_at_points(job.answer, job.gold)
         if job.kind == "procedural":
             return procedural.score_entry(job.task, job.answer, job.gold)
         if job.kind == "reward":
@@ -77,7 +79,7 @@ def _limit_memory() -> None:
         return
 
 
-def _run_child(connection: Connection, supervisor: int) -> None:
+def _run_child(connection: Connection, supervisor: int, timeout_s: float) -> None:
     end_with_parent(supervisor)  # a hung child reads no pipe
     _limit_memory()
     sys.setrecursionlimit(_RECURSION_LIMIT)
@@ -86,7 +88,11 @@ def _run_child(connection: Connection, supervisor: int) -> None:
             job: Job = connection.recv()
         except EOFError:
             return
-        connection.send(answer_job(job))
+        # a user's function may wait for something; algebra only computes, and a busy machine is no verdict on it
+        signal.setitimer(signal.ITIMER_PROF, 0 if job.kind == "reward" else timeout_s)
+        reply = answer_job(job)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        connection.send(reply)
 
 
 def _import_of(job: Job) -> str | None:
@@ -104,6 +110,7 @@ class Supervisor:
         self._replies_fd = replies_fd
         self._num_processes = num_processes
         self._timeout_s = timeout_s
+        self._overdue = Reply("timeout", reason=f"no verdict within {timeout_s:g} s")
         self._waiting: deque[tuple[int, Job]] = deque()
         self._children: list[_Child] = []
         self._imported: set[str] = set()
@@ -125,6 +132,9 @@ class Supervisor:
         for child in list(self._children):
             self._end(child)
 
+    def _wall_limit_s(self, job: Job) -> float:
+        return self._timeout_s if job.kind == "reward" else WALL_PER_CPU * self._timeout_s
+
     def _time_left(self) -> float | None:
         deadlines = [child.deadline for child in self._children if child.jobs]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
@@ -144,7 +154,7 @@ class Supervisor:
                 return
             self._waiting.popleft()
             if not child.jobs:
-                child.deadline = time.monotonic() + self._timeout_s
+                child.deadline = time.monotonic() + self._wall_limit_s(job)
             child.jobs.append((number, job))
             try:
                 child.connection.send(job)
@@ -187,7 +197,7 @@ class Supervisor:
             try:
                 for descriptor in (self._jobs_fd, self._replies_fd, ours.fileno()):
                     os.close(descriptor)
-                _run_child(theirs, supervisor)
+                _run_child(theirs, supervisor, self._timeout_s)
             finally:
                 os._exit(0)
         theirs.close()
@@ -205,7 +215,8 @@ class Supervisor:
             self._lose(child)
             return
         number, _ = child.jobs.popleft()
-        child.deadline = time.monotonic() + self._timeout_s
+        if child.jobs:
+            child.deadline = time.monotonic() + self._wall_limit_s(child.jobs[0][1])
         self._reply(number, reply)
         if child.imported < self._imported and not child.jobs:
             self._end(child)  # one that has all imports takes its place
@@ -213,15 +224,18 @@ class Supervisor:
     def _lose(self, child: _Child) -> None:
         """A child died: its first job is the culprit, the others go back to the front of the queue."""
         status = self._end(child, is_dead=True)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+            self._blame(child, self._overdue)
+            return
         cause = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
-        self._blame(child, Reply("crashed", reason=f"the grading process died: {cause}"))
+        self._blame(child, Reply("crashed", reason=f"{DIED}: {cause}"))
 
     def _end_overdue(self) -> None:
         now = time.monotonic()
         for child in list(self._children):
             if child.jobs and now >= child.deadline and not child.connection.poll():
                 self._end(child)
-                self._blame(child, Reply("timeout", reason=f"no verdict within {self._timeout_s:g} s"))
+                self._blame(child, self._overdue)
 
     def _blame(self, child: _Child, reply: Reply) -> None:
         if child.jobs:

@@ -41,7 +41,8 @@ def test_plain_numbers_start_no_process() -> None:
         (GradeRequest(completion="3 + 4", gold="4", finish_reason=FinishReason.LENGTH), Verdict.TRUNCATED, 0.0),
         (GradeRequest(completion=r"\boxed{4} so", gold="4", finish_reason=FinishReason.LENGTH), Verdict.CORRECT, 1.0),
         (GradeRequest(completion=r"\boxed{4", gold="4"), Verdict.UNPARSED, 0.0),
-        (GradeRequest(completion=r"\boxed{10^{10^{10}}}", gold="4"), Verdict.UNPARSED, 0.0),
+        (GradeRequest(completion=r"\boxed{10^{10^{10}}}", gold="4"), Verdict.WRONG, 0.0),
+        (GradeRequest(completion=r"\boxed{10^{10^{10}}}", gold="x+1"), Verdict.UNPARSED, 0.0),
         (GradeRequest(completion="", gold="4"), Verdict.NO_ANSWER, 0.0),
     ],
 )

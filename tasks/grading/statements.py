@@ -1,0 +1,155 @@
+"""What a clause or a text states as its answer, by the kind of the gold: a number, a letter, a time, a formula, words.
+
+Every pattern is bounded or anchored: a hostile megabyte costs linear time.
+"""
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from tasks.grading.exact import GoldKind
+from tasks.grading.markup import MAX_ANSWER_CHARS, unwrap
+from tasks.grading.rationals import exact_value
+from tasks.grading.texts import choice_letter
+from tasks.grading.times import find_times
+
+_NEAR_END_CHARS: Final = 400
+_MAX_BARE_CHARS: Final = 200
+
+FORMULA: Final = re.compile(
+    r"\$\$([^$]{1,1000})\$\$|\$([^$\n]{1,1000})\$|\\\((.{1,1000}?)\\\)|\\\[(.{1,1000}?)\\\]", re.DOTALL
+)
+NUMBER_TOKEN: Final = re.compile(
+    r"(?<![A-Za-z_\\\d.])(?:(?<![\w)\]}])[-−])?(?:\\[dt]?frac\{-?\d{1,30}\}\{\d{1,30}\}"
+    r"|[$€£¥]?\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?!\d)(?:\.\d{1,400})?(?:\\?%)?"
+    r"|[$€£¥]?\d{1,400}(?!\d)(?:\.\d{1,400}(?!\d))?(?:/\d{1,30}(?![\d/]))?(?:\\?%)?|\.\d{1,400})"
+    r"(?:[ -]?(?:hundred|thousand|[mb]illion|trillion)s?\b)*"
+)
+r"""A fraction, a number with thousands separators, a plain one with `/` or `%`; with the words that scale it."""
+_ARITHMETIC: Final = re.compile(r"[\d\s+\-*/().^]{1,200}|[+-]?\d{1,30},\d{1,30}")
+_ALTERNATIVE: Final = re.compile(r"\bor\s{1,8}$")
+_OPERATOR: Final = re.compile(
+    r"\s{0,2}(?:[-+*/^×÷−]|\\(?:times|cdot|div)(?![A-Za-z]))\s{0,2}[$({\\]{0,2}[\d.√]|\((?=\d)|\\(?:sqrt|pi|frac)(?![A-Za-z])"
+)
+"""What shows that an expression goes on: an operator counts only with a number straight behind it."""
+_CHOICES_BEHIND: Final = re.compile(r"\s{0,4}(?:[A-Za-z]{1,12}\s{1,4})?or\s{1,4}(?:[$(*]{0,3})[-−]?[\d.$]")
+"""A second number behind the first: "42 or 43" offers a choice."""
+_REASON: Final = re.compile(r"\s[(–—]|,?\s(?:because|since|as|so|which|where)\s", re.IGNORECASE)
+_SECOND_CHOICE: Final = re.compile(
+    r"\)?\W{0,6}(?:\bor\b|\band\b|/|,)\W{0,6}(?:\b(?:option|choice)\b\W{0,4})?\(?[A-J]\)?(?![A-Za-z'’])"
+)
+"""A second letter beside the first, as in "C or D", "(A) and (B)", "C/D": nothing is stated."""
+_FIRST_CHOICE: Final = re.compile(r"(?<![A-Za-z'’])\(?[A-J]\)?\W{0,6}(?:\bor\b|\band\b|/|,)\W{0,6}$")
+_CHOICE_AT_START: Final = re.compile(r"\s*\(?([A-J](?:(?=[).:,。，\n]|[^\x00-\x7f])|$)|[B-HJ](?=\s))")
+_CHOICE_AT_END: Final = re.compile(r"(?:^|[\s(*])([A-HJ])[)*.\s]{0,4}$")
+_CHOICE_WORD: Final = re.compile(r"(?<![A-Za-z'’])\(?([A-HJ])\)?(?![A-Za-z'’])")
+_SPECIAL: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>(?:user)?|</s>")
+WORDS: Final = re.compile(r"[A-Za-z]{3,}")
+COMMAND: Final = re.compile(r"\\[a-zA-Z]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What extraction knows of the problem."""
+
+    kind: GoldKind
+    """How the gold is compared."""
+    is_list: bool = False
+    """Whether the gold has several members: then boxes that stand side by side are read together."""
+
+
+def reduce_clause(clause: str, question: Question) -> str | None:
+    """Return the answer inside a clause such as `12 apples because ...` or `$x$ is $5$`."""
+    if question.kind is GoldKind.CHOICE:
+        match = _CHOICE_AT_START.match(unwrap(clause)) or _CHOICE_WORD.search(clause)
+        return clause if match is None or _SECOND_CHOICE.match(match.string, match.end(1)) else match[1]
+    if question.kind is GoldKind.TIME:
+        times = find_times(clause)
+        return times[0][0] if len(times) == 1 else clause
+    if question.kind is GoldKind.NUMBER:
+        return _stated_number(clause)
+    if question.kind is GoldKind.SYMBOLIC:
+        formulas = _formulas(clause)
+        if formulas:
+            return ", ".join(formulas) if question.is_list else formulas[-1]
+    if question.kind is GoldKind.TEXT:
+        return _REASON.split(clause, maxsplit=1)[0] or clause
+    return clause
+
+
+def find_last_statement(text: str, question: Question) -> str | None:
+    """Return a completion that is nothing but an answer, else the last number or formula, by the kind of the gold."""
+    bare = _SPECIAL.sub("", text).strip()
+    is_bare = len(bare) <= _MAX_BARE_CHARS and "\n" not in unwrap(bare)
+    found: str | None = None
+    if question.kind is GoldKind.NUMBER:
+        found = bare if is_bare and _ARITHMETIC.fullmatch(bare) else _last_number(bare)
+    elif question.kind is GoldKind.CHOICE:
+        found = _last_choice(bare, is_bare=is_bare)
+    elif question.kind is GoldKind.TIME:
+        times = find_times(text[-MAX_ANSWER_CHARS:])
+        found = times[-1][0] if times else bare if is_bare else None
+    elif question.kind is GoldKind.SYMBOLIC:
+        formulas = _formulas(text[-2 * MAX_ANSWER_CHARS :])
+        if is_bare and not (formulas and WORDS.search(FORMULA.sub(" ", bare))):
+            found = bare
+        elif formulas:
+            found = ", ".join(formulas) if question.is_list and is_bare else formulas[-1]
+    elif is_bare:
+        found = bare
+    return found or None
+
+
+def _last_choice(text: str, *, is_bare: bool) -> str | None:
+    if is_bare and choice_letter(text):
+        return text
+    if match := _CHOICE_AT_START.match(text):
+        return None if _SECOND_CHOICE.match(text, match.end(1)) else match[1]
+    match = _CHOICE_AT_END.search(text[-80:])
+    return None if match is None or _FIRST_CHOICE.search(match.string[: match.start(1)]) else match[1]
+
+
+def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match, looking near the end first: there it nearly always is."""
+    for start in (max(0, len(text) - _NEAR_END_CHARS), 0):
+        last = deque(pattern.finditer(text, start), maxlen=1)
+        if last or start == 0:
+            break
+    return last[0] if last else None
+
+
+def _formulas(text: str) -> list[str]:
+    return [next(group for group in match.groups() if group) for match in FORMULA.finditer(text)]
+
+
+def _stated_number(clause: str) -> str | None:
+    """Return the number that the clause after "the answer is" states: the one it begins with, else its last."""
+    clause = clause.strip()
+    first = NUMBER_TOKEN.match(clause.lstrip("*$(["))
+    if first is not None and _CHOICES_BEHIND.match(first.string, first.end()):
+        return clause
+    if first is not None and not _OPERATOR.match(first.string, first.end()):
+        return clause if exact_value(unwrap(clause)) is not None else first.group()
+    return _last_number(clause)
+
+
+def _last_number(text: str) -> str | None:
+    """Return the last number of a text, or its last formula where no number follows that."""
+    if len(text) <= MAX_ANSWER_CHARS and exact_value(unwrap(text)) is not None:
+        return text
+    tail = text[-2 * MAX_ANSWER_CHARS :]
+    formula = last_match(FORMULA, tail)
+    if formula is not None and not NUMBER_TOKEN.search(tail, formula.end()):
+        content = next(group for group in formula.groups() if group)
+        if _is_formula(content):
+            return content.rpartition("=")[2]
+    last = last_match(NUMBER_TOKEN, text)
+    if last is None or _ALTERNATIVE.search(text, max(0, last.start() - 12), last.start()):
+        return None  # "5 or 0" offers a choice and states no answer
+    return last.group()
+
+
+def _is_formula(text: str) -> bool:
+    """Whether the text between two dollar signs is mathematics, and not the words between two prices."""
+    return not WORDS.search(COMMAND.sub("", re.sub(r"\\text\w*\s?\{[^{}]{0,200}\}", "", text)))
