@@ -15,8 +15,8 @@ class GradingConfig(Model):
     """How answers are found in completions and compared with the gold."""
 
     timeout_s: float = Field(default=10.0, gt=0, le=600)
-    """CPU seconds that one comparison may take before its process is killed; most take milliseconds. For a reward function
-    of your own: wall seconds."""
+    """CPU seconds that one comparison may take before its process is killed; most take milliseconds. Wall seconds for a
+    reward function of your own."""
     num_processes: int | None = Field(default=None, ge=1, le=256)
     """Grading processes for what the exact fast path cannot decide; None for the cores at hand, at most 8."""
     answer_sources: tuple[AnswerSource, ...] = ("boxed", "tag", "hash", "phrase", "last_number")
