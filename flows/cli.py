@@ -236,14 +236,21 @@ def _prefect_api(steps: Steps) -> Generator[Callable[[], None]]:
 
 
 @app.command()
-def runs(fileroot: Fileroot = DEFAULT_FILEROOT, as_json: AsJson = False) -> None:
+def runs(
+    fileroot: Fileroot = DEFAULT_FILEROOT,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="Only the last of the runs that repeat one another or grade it again")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List the published runs, the newest first, and those that wait to be resumed."""
     with errors_shown(as_json=as_json):
         from flows.console import print_runs
         from infra.run_directory import unfinished_runs
         from infra.store import open_store
 
-        published = open_store(fileroot).runs()
+        store = open_store(fileroot)
+        published = store.latest_runs() if latest else store.runs()
         unfinished = unfinished_runs(fileroot)
         if as_json:
             document = {

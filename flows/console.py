@@ -136,9 +136,10 @@ def print_comparison(comparison: Comparison) -> None:
     clusters = f" in {comparison.num_clusters} clusters" if is_clustered else ""
     interval = f"[{format_number(comparison.ci_low)}, {format_number(comparison.ci_high)}]"
     change = f"{format_number(comparison.difference, '+.3f')} {interval}"
+    means = f"{format_number(comparison.baseline_mean)} -> {format_number(comparison.candidate_mean)}"
     lines = {
         "items": f"{comparison.num_items}{clusters}, {how}",
-        "scores": f"{format_number(comparison.baseline_mean)} -> {format_number(comparison.candidate_mean)}",
+        "score": f"{means}, mean per problem",
         "change": f"{change} with 95% interval, p {format_number(comparison.p_value)}",
         "visible": f"changes of {format_number(comparison.minimum_detectable_effect)} and more, 8 times in 10",
     }

@@ -122,7 +122,7 @@ class Store:
         return pads.dataset([str(file) for file in files if file.exists()], schema=TABLES[name], format="parquet")
 
     def runs(self) -> list[PublishedRun]:
-        """Return the visible runs, the last published first.
+        """Return the visible runs, the last published first; each names the run that has taken its place, if any.
 
         Raises:
             StoreError: a file of the store cannot be read.
@@ -138,7 +138,27 @@ class Store:
             raise StoreError(f"{self.root} holds a file that cannot be read; move it away: {exc}") from exc
         accuracies = {(row["experiment_name"], row["run_id"]): row["value"] for row in metrics.to_pylist()}
         runs = [PublishedRun(**row, accuracy=accuracies.get((row["experiment_name"], row["run_id"]))) for row in rows]
-        return sorted(runs, key=lambda run: (run.finished_at, run.run_id), reverse=True)
+        newest_first = sorted(runs, key=lambda run: (run.finished_at, run.run_id), reverse=True)
+        last: dict[tuple[str, str, str], str] = {}
+        for run in newest_first:
+            last.setdefault((run.experiment_name, run.trial_name, run.plan_key), run.run_id)
+        return [
+            run.model_copy(update={"superseded_by": newest})
+            if (newest := last[run.experiment_name, run.trial_name, run.plan_key]) != run.run_id
+            else run
+            for run in newest_first
+        ]
+
+    def latest_runs(self) -> list[PublishedRun]:
+        """Return one run per model, dataset and settings, the last published first: what a curve has points of.
+
+        Runs of one experiment, trial and plan_key are repetitions of one measurement, or it graded again; the one
+        published last counts. The others stay in the store.
+
+        Raises:
+            StoreError: a file of the store cannot be read.
+        """
+        return [run for run in self.runs() if run.superseded_by is None]
 
     @property
     def _staging(self) -> Path:

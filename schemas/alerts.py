@@ -73,7 +73,7 @@ class RegressionConfig(Section):
     enabled: bool = True
     """Whether each run is compared with earlier ones of the same dataset version and settings."""
     minimum_effect: float = Field(default=0.02, ge=0, le=1)
-    """Smallest drop of accuracy that counts, however significant. 2 points: below that, most teams would not act."""
+    """Smallest drop of the mean score that counts, however significant. 2 points: below that, few teams would act."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     """Share of false alarms accepted over all looks of a training run."""
 

@@ -89,7 +89,7 @@ class ReplicaReport(Model):
     num_items: int
     """Its problems."""
     accuracy: float | None
-    """Mean score of its scored samples; None when unknown."""
+    """Share of its scored samples that are correct, as the metric; None when unknown."""
     mean_length: float | None
     """Mean tokens of its completions; None when unknown."""
     no_answer_rate: float | None

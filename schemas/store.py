@@ -23,6 +23,10 @@ class PublishedRun(RunIdentity):
     """Digest of the checkpoint's config.json and EOS ids; None in runs of earlier versions."""
     engine: str
     """Engine that made the samples."""
+    plan_key: str
+    """Digest of everything that decides the samples: the same for a run that is repeated or graded again."""
+    superseded_by: str | None = None
+    """The last run of the same experiment, trial and plan, where this one is not it."""
     regrade_of: str | None = None
     """The run whose samples were graded again; None for a run's own samples."""
     accuracy: float | None

@@ -148,7 +148,12 @@ SHARDS: Final = _schema(
     _field("replica", pa.int32(), "Replica of that launch"),
     _field("num_samples", pa.int64(), "Samples it made"),
     _field("num_items", pa.int64(), "Problems it worked on"),
-    _field("accuracy", pa.float64(), "Mean score; null without one or where it did not finish", nullable=True),
+    _field(
+        "accuracy",
+        pa.float64(),
+        "Share of its scored samples that are correct; null without one or unfinished",
+        nullable=True,
+    ),
     _field("mean_length", pa.float64(), "Mean tokens of its completions; null likewise", nullable=True),
     _field("no_answer_rate", pa.float64(), "Share of its samples that state no answer; null likewise", nullable=True),
     _field("mean_logprob", pa.float64(), "Mean of its samples' mean_logprob, nats; null likewise", nullable=True),

@@ -88,12 +88,11 @@ def _values(made: pa.Table) -> dict[Measure, FloatArray]:
     if verdict is not None:
         is_scored = IS_SCORED[verdict]
         is_correct = (verdict == VERDICT_CODES[Verdict.CORRECT]).astype(np.float64)
-        known = is_correct if score is None else np.where(np.isnan(score), is_correct, score)
-        values["accuracy"] = np.where(is_scored, known, np.nan)
+        values["accuracy"] = np.where(is_scored, is_correct, np.nan)
         unanswered = (verdict == VERDICT_CODES[Verdict.NO_ANSWER]).astype(np.float64)
         values["no_answer_rate"] = np.where(is_scored, unanswered, np.nan)
     elif score is not None:
-        values["accuracy"] = score
+        values["accuracy"] = np.where(np.isnan(score), np.nan, score >= 1)
     if verdict is None and "answer" in made.column_names:
         values["no_answer_rate"] = pc.is_null(made.column("answer")).to_numpy().astype(np.float64)
     for measure, column in _NUMBERS.items():

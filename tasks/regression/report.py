@@ -16,7 +16,18 @@ def summarise(report: RegressionReport | None) -> str:
 
 def tabulate(report: RegressionReport | None) -> TextTable:
     """Return one row per earlier checkpoint."""
-    header = ["against", "step", "run", "there", "now", "difference", "95% interval", "p", "level", "verdict"]
+    header = [
+        "against",
+        "step",
+        "run",
+        "mean score there",
+        "mean score now",
+        "difference",
+        "95% interval",
+        "p",
+        "level",
+        "verdict",
+    ]
     return TextTable(header, [_row(check) for check in report.checks] if report else [])
 
 

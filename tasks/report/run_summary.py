@@ -92,6 +92,7 @@ def _describe_change(earlier: EarlierRun) -> str:
     found = earlier.comparison
     visible = f"changes of {format_number(found.minimum_detectable_effect)} and more are seen 8 times in 10"
     return (
+        f"Mean score per problem {format_number(found.baseline_mean)} -> {format_number(found.candidate_mean)}, "
         f"**{_signed(found.difference)}** [{_signed(found.ci_low)}, {_signed(found.ci_high)}] against "
         f"{escape_markdown(earlier.run.checkpoint)}{_step(earlier.run.global_step)}, "
         f"p {format_number(found.p_value)}, over {found.num_items:,} problems; {visible}."

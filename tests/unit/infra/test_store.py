@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -102,10 +103,38 @@ def test_every_reader_sees_names_as_text(tmp_path: Path, names: list[str]) -> No
             store.table("samples").to_table(),
         )
     ]
+    # by its default pandas makes dictionaries of the folder names, which clash with the text in the files
+    frame = pd.read_parquet(folder, partitioning=None)[["experiment_name", "run_id"]].drop_duplicates()
+    by_pandas = [list(frame.itertuples(index=False, name=None))]
     expected = sorted((name, f"2026010{index}") for index, name in enumerate(names))
-    for found in (*by_duckdb, *by_polars, *by_pyarrow):
+    for found in (*by_duckdb, *by_polars, *by_pyarrow, *by_pandas):
         assert sorted(found) == expected
     assert sorted(run.experiment_name for run in store.runs()) == sorted(names)
+
+
+def test_one_run_of_each_measurement_counts_and_the_others_stay(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    runs = {
+        "first": {"plan_key": "a"},
+        "again": {"plan_key": "a"},
+        "regraded": {"plan_key": "a", "regrade_of": "first"},
+        "other-model": {"plan_key": "b"},
+        "other-trial": {"plan_key": "a", "trial_name": "t2"},
+    }
+    for hour, (run_id, columns) in enumerate(runs.items()):
+        store.publish(run_id, "exp", run_tables(run_id, **columns, finished_at=NOW + timedelta(hours=hour)))
+    store.publish("other-experiment", "exp2", run_tables("other-experiment", "exp2", plan_key="a"))
+    assert {run.run_id for run in store.latest_runs()} == {"regraded", "other-model", "other-trial", "other-experiment"}
+    assert {run.run_id: run.superseded_by for run in store.runs() if run.superseded_by} == {
+        "first": "regraded",
+        "again": "regraded",
+    }
+    folder = store.root / "runs"
+    by_duckdb = duckdb.sql(
+        f"select run_id from read_parquet('{folder}/**/*.parquet') qualify row_number() over (partition by "
+        "experiment_name, trial_name, plan_key order by finished_at desc, run_id desc) = 1"
+    ).fetchall()
+    assert {row[0] for row in by_duckdb} == {run.run_id for run in store.latest_runs()}
 
 
 def test_ordinary_names_need_no_part_without_rows(tmp_path: Path) -> None:

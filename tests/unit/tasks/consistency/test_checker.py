@@ -170,3 +170,17 @@ def test_the_order_of_the_samples_does_not_matter(seed: int, num_replicas: int) 
     for mine, theirs in zip(one.replicas, other.replicas, strict=True):
         assert mine.accuracy == pytest.approx(theirs.accuracy)
         assert mine.residuals == pytest.approx(theirs.residuals, abs=1e-9)
+
+
+@pytest.mark.parametrize("has_verdict", [True, False])
+def test_accuracy_is_the_share_of_correct_samples_whatever_partial_credit_there_is(has_verdict: bool) -> None:
+    samples = pa.table(
+        {
+            "item_id": ["a", "b", "c", "d"],
+            "replica": pa.array([0, 0, 1, 1], pa.int32()),
+            "verdict": ["correct", "wrong", "wrong", "timeout"],
+            "score": pa.array([1.0, 0.4, 0.3, None], pa.float64()),
+        }
+    )
+    report = check_consistency(samples if has_verdict else samples.drop_columns(["verdict"]))
+    assert [replica.accuracy for replica in report.replicas] == [0.5, 0.0]

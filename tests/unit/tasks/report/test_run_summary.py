@@ -81,6 +81,7 @@ def earlier(difference: float | None) -> EarlierRun:
         started_at=now,
         finished_at=now,
         engine="vllm",
+        plan_key="k",
         num_planned=1000,
         num_scored=1000,
         num_failed=0,
@@ -100,7 +101,7 @@ def test_the_first_run_stands_alone() -> None:
 
 def test_a_later_run_stands_against_the_earlier_one_with_its_error() -> None:
     page = summarise_run(summary(), NO_GUARDS, earlier(-0.04))
-    assert "**-0.040** [-0.100, +0.020] against" in page
+    assert "Mean score per problem 0.540 -> 0.500, **-0.040** [-0.100, +0.020] against" in page
     assert "(step 1,300), p 0.180, over 500 problems; changes of 0.080 and more" in page
     assert "| accuracy | 0.500 ± 0.050 | 0.540 ± 0.050 |" in page
 
