@@ -36,7 +36,7 @@ format:  ## let ruff format the code and repair what it can
 
 test:  ## all tests, with real engines and services
 	@$(SETUP) --keep-going dev engine checkpoint slurm browser
-	@$(IN_ENV) pytest $(TESTS) --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 25
+	@$(IN_ENV) pytest $(TESTS) --numprocesses 3 --dist loadgroup --no-loadscope-reorder --durations 25
 
 requirements:  ## renew requirements/*.txt from requirements/*.in
 	@$(SETUP) tools

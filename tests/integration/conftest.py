@@ -38,7 +38,7 @@ def cluster(running_cluster: DevCluster, monkeypatch: pytest.MonkeyPatch) -> Ite
     wait_until(lambda: not ask(running_cluster, "squeue", "-h"), "an empty queue")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """No Prefect settings but ours, one thread per engine process."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
@@ -52,9 +52,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def own_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The same with a PREFECT_HOME of the test's own: for a Prefect server beside the shared one."""
+    return environment | {"PREFECT_HOME": str(tmp_path / "prefect")}
+
+
+@pytest.fixture(scope="session")
 def api(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a Prefect server that runs for these tests."""
+    """The URL of a Prefect server for all tests of this process; each knows its runs by their fileroot."""
     with prefect_server(environment, tmp_path_factory.mktemp("server")) as server:
         yield server.api
 

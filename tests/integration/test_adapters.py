@@ -1,6 +1,5 @@
 """A real LoRA adapter: both engines write with it what the merged model writes, and its evaluation is published."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from infra.checkpoints import inspect_checkpoint
 from infra.store import open_store
 from schemas.inference import AdapterSpec, EngineName, EngineSpec, SamplingSpec
-from tests.support.engine_driver import Answers, Prompt, Round, Scenario
+from tests.support.engine_driver import Answer, Answers, Prompt, Round, Scenario
 from tests.support.engine_environment import (
     CHECKPOINT,
     ENGINE_PYTHON,
@@ -18,7 +17,7 @@ from tests.support.engine_environment import (
     engine_process_environment,
     require_engine,
 )
-from tests.support.evaluation_commands import CONFIG, Command, samples_of
+from tests.support.evaluation_commands import CONFIG, Command, own_cores, samples_of
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(1200)]
 
@@ -63,16 +62,22 @@ def answers(folder: Path, engine: EngineName, model: Path, adapter: Path | None 
     return Answers.model_validate_json((folder / "answers.json").read_bytes())
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    """What the base writes alone; test_engines.py shows that the engines agree on that."""
+    require_engine()
+    return answers(tmp_path_factory.mktemp("base"), "transformers", CHECKPOINT).rounds["greedy"]
+
+
 @pytest.mark.parametrize("engine", ["vllm", "transformers"])
 def test_an_engine_writes_with_an_adapter_what_the_merged_model_writes(
-    made: Path, tmp_path: Path, engine: EngineName
+    made: Path, plain: dict[str, Answer], tmp_path: Path, engine: EngineName
 ) -> None:
-    adapted, merged, base = (tmp_path / name for name in ("adapted", "merged", "base"))
-    for folder in (adapted, merged, base):
+    adapted, merged = (tmp_path / name for name in ("adapted", "merged"))
+    for folder in (adapted, merged):
         folder.mkdir()
     own = answers(adapted, engine, CHECKPOINT, made / "adapter").rounds["greedy"]
     expected = answers(merged, engine, made / "merged").rounds["greedy"]
-    plain = answers(base, engine, CHECKPOINT).rounds["greedy"]
     for question in QUESTIONS:
         assert own[question].token_ids == expected[question].token_ids
         assert own[question].mean_logprob == pytest.approx(expected[question].mean_logprob, abs=1e-3)
@@ -93,8 +98,7 @@ def test_an_adapter_is_evaluated_on_its_base_and_the_run_says_so(
         "valid_dataset.path=reasoning_gym:chain_sum?size=4&seed=1",
         "gconfig.max_new_tokens=8",
     ]
-    cores = sorted(os.sched_getaffinity(0))
-    summary = Command(tmp_path, arguments, environment | {"PREFECT_API_URL": api}, cores=cores).summary()
+    summary = Command(tmp_path, arguments, environment | {"PREFECT_API_URL": api}, cores=own_cores()).summary()
     assert summary.base_checkpoint == str(CHECKPOINT)
     assert summary.consistency == "agree"
     assert samples_of(summary).num_rows == 8

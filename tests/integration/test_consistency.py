@@ -23,19 +23,22 @@ BAD = 2
 NUM_ITEMS = 24
 QUESTIONS = [[1, 100 + number, 200 + 3 * number, 7] for number in range(NUM_ITEMS)]
 
-MAKE_MODEL = """
+MAKE_MODELS = """
 import sys, torch
+from pathlib import Path
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-checkpoint, folder, noise = sys.argv[1], sys.argv[2], float(sys.argv[3])
-torch.manual_seed(3)
+checkpoint, folder = sys.argv[1], Path(sys.argv[2])
+tokenizer = AutoTokenizer.from_pretrained(checkpoint)
 config = LlamaConfig(vocab_size=49152, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                      num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.3)
-model = LlamaForCausalLM(config)
-with torch.no_grad():
-    for parameter in model.parameters():
-        parameter.add_(noise * torch.randn_like(parameter))
-model.save_pretrained(folder)
-AutoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
+for name, noise in {"right": 0.0, "disturbed": 0.01, "broken": float("nan")}.items():
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(noise * torch.randn_like(parameter))
+    model.save_pretrained(folder / name)
+    tokenizer.save_pretrained(folder / name)
 """
 
 
@@ -51,10 +54,9 @@ class Models(NamedTuple):
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     require_engine()
     folder = tmp_path_factory.mktemp("models")
-    for name, noise in (("right", 0.0), ("disturbed", 0.01), ("broken", "nan")):
-        command = [str(ENGINE_PYTHON), "-c", MAKE_MODEL, str(CHECKPOINT), str(folder / name), str(noise)]
-        subprocess.run(command, env=engine_process_environment(), check=True, capture_output=True)
-    return Models(folder / "right", folder / "disturbed", folder / "broken")
+    command = [str(ENGINE_PYTHON), "-c", MAKE_MODELS, str(CHECKPOINT), str(folder)]
+    subprocess.run(command, env=engine_process_environment(), check=True, capture_output=True)
+    return Models(*(folder / name for name in Models._fields))
 
 
 def start(folder: Path, models: Models, engine: EngineName = "transformers") -> ReplicaRun:

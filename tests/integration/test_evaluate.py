@@ -34,6 +34,7 @@ from tests.support.evaluation_commands import (
     keys,
     num_finished,
     only_run,
+    own_cores,
     records_of,
     samples_of,
 )
@@ -42,8 +43,8 @@ from tests.support.prefect_server import ask_api
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(1500)]
 
 GREEDY = ("gconfig.temperature=0", "gconfig.n_samples=1", "gconfig.max_new_tokens=16")
-LONG = ("gconfig.max_new_tokens=64", "gconfig.min_new_tokens=32")
-"""Long enough to be interrupted."""
+SLOW = ("engine.stand_in.step_s=0.02",)
+"""The stand-in, slow enough to be interrupted: a batch of four answers takes a second and more."""
 TASKS = {
     "resolve-checkpoint",
     "load-validation-set",
@@ -74,14 +75,14 @@ def evaluate(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[
 
 
 @pytest.fixture
-def evaluate_alone(environment: dict[str, str], tmp_path: Path) -> Iterator[Evaluate]:
-    """Starts commands that must bring a Prefect server of their own."""
-    yield from _starter(environment, tmp_path)
+def evaluate_alone(own_environment: dict[str, str], tmp_path: Path) -> Iterator[Evaluate]:
+    """Starts commands that must bring a Prefect server of their own, on a machine that Prefect has never seen."""
+    yield from _starter(own_environment, tmp_path)
 
 
 def _starter(environment: dict[str, str], folder: Path) -> Iterator[Evaluate]:
     started: list[Command] = []
-    cores = sorted(os.sched_getaffinity(0), reverse=os.getpid() % 2 == 1)  # two test runs at once do not meet on one
+    cores = own_cores()
 
     def start(engine: str, overrides: Sequence[str] = (), *, fileroot: Path = folder / "out", size: int = 8) -> Command:
         config = folder / "config.yaml"
@@ -215,15 +216,18 @@ def _task_name(run_name: str) -> str:
     return run_name if run_name.startswith("run-inference-") else run_name.rsplit("-", 1)[0]
 
 
-def test_a_killed_command_goes_on_where_it_was_with_other_replicas(evaluate: Evaluate, tmp_path: Path) -> None:
+def test_a_killed_command_takes_its_own_prefect_server_along_and_goes_on_where_it_was_with_other_replicas(
+    evaluate: Evaluate, evaluate_alone: Evaluate, tmp_path: Path
+) -> None:
     fileroot = tmp_path / "out"
-    command = evaluate("vllm:d1", LONG, size=16)
+    command = evaluate_alone("vllm:d1", SLOW, size=16)
     command.wait_for(lambda: num_finished(fileroot) >= 6)
     run = only_run(fileroot)
     seen = keys(records_of(run, 1))
     workers = command.children("tasks.inference.worker")
     helpers = psutil.Process(command.process.pid).children(recursive=True)
     assert len(workers) == 1
+    assert len(command.children("flows.local_server")) == 1
     time.sleep(1.0)
     command.process.kill()
     command.finish()
@@ -233,7 +237,7 @@ def test_a_killed_command_goes_on_where_it_was_with_other_replicas(evaluate: Eva
     assert len(kept) < 32
     assert run.read_state().status is RunStatus.RUNNING
 
-    resumed = evaluate("vllm:d2", LONG, size=16)
+    resumed = evaluate("vllm:d2", SLOW, size=16)
     summary = resumed.summary()
     assert summary.run_id == run.run_id
     assert (summary.num_attempts, summary.num_resumed, summary.num_planned) == (2, len(kept), 32)
@@ -247,7 +251,7 @@ def test_a_killed_command_goes_on_where_it_was_with_other_replicas(evaluate: Eva
 
 def test_the_work_of_a_killed_worker_is_taken_up_by_another(evaluate: Evaluate, tmp_path: Path) -> None:
     fileroot = tmp_path / "out"
-    command = evaluate("transformers:d1", LONG, size=6)
+    command = evaluate("transformers:d1", ["gconfig.max_new_tokens=24", "gconfig.min_new_tokens=16"], size=6)
     command.wait_for(lambda: num_finished(fileroot) >= 2)
     (worker,) = command.children("tasks.inference.worker")
     assert WAIT in worker.cmdline(), "it was started anew, though it could have imported its engine meanwhile"
@@ -267,7 +271,7 @@ def test_an_interrupted_command_ends_and_leaves_nothing_running(
     evaluate_alone: Evaluate, tmp_path: Path, number: signal.Signals
 ) -> None:
     fileroot = tmp_path / "out"
-    command = evaluate_alone("transformers:d1", LONG, size=6)
+    command = evaluate_alone("vllm:d1", SLOW, size=16)
     command.wait_for(lambda: num_finished(fileroot) >= 1)
     helpers = psutil.Process(command.process.pid).children(recursive=True)
     assert len(command.children("flows.local_server")) == 1
@@ -307,20 +311,10 @@ def test_replicas_submitted_before_an_interruption_are_stopped_and_waited_for(mo
     assert waited == [True]
 
 
-def test_a_command_that_is_killed_takes_its_own_prefect_server_along(evaluate_alone: Evaluate, tmp_path: Path) -> None:
-    command = evaluate_alone("transformers:d1", LONG, size=6)
-    command.wait_for(lambda: bool(command.children("flows.local_server")))
-    helpers = psutil.Process(command.process.pid).children(recursive=True)
-    command.process.kill()
-    command.finish()
-    assert ended(helpers, 60.0)  # one that imports its engine hears of it after that
-
-
 def test_two_commands_at_once_make_two_runs_on_a_machine_that_prefect_has_never_seen(
-    evaluate_alone: Evaluate, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluate_alone: Evaluate,
 ) -> None:
-    monkeypatch.setitem(environment, "PREFECT_HOME", str(tmp_path / "prefect"))
-    commands = [evaluate_alone("transformers:d1", GREEDY) for _ in range(2)]
+    commands = [evaluate_alone("vllm:d1", ["engine.stand_in.step_s=0"]) for _ in range(2)]
     first, second = (command.summary() for command in commands)
     assert first.run_id != second.run_id
     assert samples_of(first).column("seed").to_pylist() == samples_of(second).column("seed").to_pylist()
@@ -357,16 +351,16 @@ def fill(disk: Path) -> Path:
 
 def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(evaluate: Evaluate, small_disk: Path) -> None:
     fileroot = small_disk / "out"
-    command = evaluate("transformers:d1", LONG, size=6, fileroot=fileroot)
+    command = evaluate("vllm:d1", SLOW, size=16, fileroot=fileroot)
     command.wait_for(lambda: num_finished(fileroot) >= 2)
     filler = fill(small_disk)
     workers = command.children("tasks.inference.worker")
     command.failure(1, "the disk is full", str(fileroot))
     assert ended(workers)
-    command = evaluate("transformers:d1", LONG, size=6, fileroot=fileroot)
+    command = evaluate("vllm:d1", SLOW, size=16, fileroot=fileroot)
     command.failure(2, "MiB free, 64 MiB are needed", "cluster.fileroot")
     filler.unlink()
-    summary = evaluate("transformers:d1", LONG, size=6, fileroot=fileroot).summary()
+    summary = evaluate("vllm:d1", SLOW, size=16, fileroot=fileroot).summary()
     assert summary.num_attempts == 2
     assert summary.num_resumed >= 2
-    assert samples_of(summary).num_rows == 12
+    assert samples_of(summary).num_rows == 32

@@ -23,10 +23,10 @@ FREED_S = 450.0
 
 
 @pytest.fixture
-def server(environment: dict[str, str], tmp_path: Path) -> Iterator[Served]:
+def server(own_environment: dict[str, str], tmp_path: Path) -> Iterator[Served]:
     """A server without a worker, and whoever uses it from the folder of the test."""
     port = free_port()
-    variables = environment | {"PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
+    variables = own_environment | {"PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
     with prefect_server(variables, tmp_path, port=port) as server:
         yield Served(server.process, server.api, tmp_path, variables)
 

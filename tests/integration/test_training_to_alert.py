@@ -19,6 +19,7 @@ from tests.support.alert_sink import Sink
 from tests.support.engine_environment import ENGINE_PYTHON, ROOT, engine_process_environment
 from tests.support.evaluation_commands import ended
 from tests.support.prefect_server import MILEPOST, Served, free_port, serve, wait_for
+from tests.support.watch_status import watch_status
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(3600)]
 
@@ -83,10 +84,7 @@ def team(tmp_path: Path) -> Iterator[Team]:
 
 def status(server: Served, root: Path) -> dict[str, Any]:
     """What `milepost status` tells."""
-    told = server.milepost("status", "eval.yaml", str(root), "--json")
-    assert told.returncode == 0, told.stderr
-    found: dict[str, Any] = json.loads(told.stdout)
-    return found
+    return watch_status(server.folder / "eval.yaml", root)
 
 
 def new_worker(server: Served, *before: psutil.Process) -> psutil.Process:

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from flows.cli import app
 from tests.support.checkpoint_folders import make_checkpoint
 from tests.support.evaluation_bench import remove_template
 from tests.support.evaluation_commands import END_S, ROOT, Command
 from tests.support.prefect_server import ask_api, free_port, wait_for
 from tests.support.published_runs import runs
+from tests.support.watch_status import watch_status
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.timeout(1200)]
 
@@ -62,6 +65,10 @@ def watch(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[Wat
             command.process.wait()
 
 
+def status_of(folder: Path, *overrides: str) -> dict[str, Any]:
+    return watch_status(folder / "config.yaml", folder / "ck", f"cluster.fileroot={folder / 'out'}", *overrides)
+
+
 def wait_for_runs(folder: Path, number: int, timeout_s: float = 600.0) -> None:
     deadline = time.monotonic() + timeout_s
     while len(runs(folder)) < number:
@@ -83,8 +90,8 @@ def test_each_model_is_evaluated_once_whatever_is_killed_and_whoever_else_watche
     deadline = time.monotonic() + 600
     while set(status.get("counts", {"waiting": 1})) - {"done", "vanished", "writing"}:
         assert time.monotonic() < deadline, status
-        time.sleep(2)
-        status = json.loads(watch(command="status").success())
+        time.sleep(1)
+        status = status_of(tmp_path)
     for command in both:
         command.wait_for(lambda command=command: "evaluations" in command.messages)  # it heeds signals by then
         assert command.signal_group(signal.SIGINT) < END_S
@@ -136,7 +143,7 @@ def test_a_server_that_is_away_uses_up_no_attempt(watch: Watch, tmp_path: Path) 
         )
         assert command.finish() == 1, command.messages
         assert said in command.messages
-        status = json.loads(watch(*settings, command="status").success())
+        status = status_of(tmp_path, *settings)
         assert status["counts"] == {"waiting": 1}
         assert said in status["checkpoints"][0]["cells"][0]["detail"]
     assert json.loads(watch("--once", *settings).success())["num_done"] == 1
@@ -187,15 +194,21 @@ def test_what_its_run_has_told_is_not_told_again_when_it_is_given_up(watch: Watc
 
 
 def test_roots_and_configurations_that_cannot_be_are_refused(watch: Watch, tmp_path: Path) -> None:
+    def refused(words: str, *arguments: str, command: str = "watch", root: Path = tmp_path / "ck") -> None:
+        line = [command, str(tmp_path / "config.yaml"), str(root), f"cluster.fileroot={tmp_path / 'out'}", *arguments]
+        done = CliRunner().invoke(app, line)
+        assert done.exit_code == 2, done.output
+        assert words in done.stderr
+
     watch("--once").failure(2, "there is no such folder")
     (tmp_path / "file").write_text("")
-    watch(root=tmp_path / "file").failure(2, "this is a file")
-    watch(command="status").failure(2, "there is no such folder")
+    refused("this is a file", root=tmp_path / "file")
+    refused("there is no such folder", command="status")
     (tmp_path / "ck").mkdir()
-    watch("watch.order=best").failure(2, "watch.order")
-    watch("--order", "best").failure(2, "watch.order")
-    watch("watch.select=frequency").failure(2, "evaluator.freq_epochs")
-    watch("valid_dataset.path=no/such/data.jsonl").failure(2, "no/such/data.jsonl")
+    refused("watch.order", "watch.order=best")
+    refused("watch.order", "--order", "best")
+    refused("evaluator.freq_epochs", "watch.select=frequency")
+    refused("no/such/data.jsonl", "valid_dataset.path=no/such/data.jsonl")
     (tmp_path / "out" / "pins").mkdir(parents=True)
-    watch(root=tmp_path / "out" / "pins").failure(2, "Milepost's own")
+    refused("Milepost's own", root=tmp_path / "out" / "pins")
     assert json.loads(watch("--once").success())["num_done"] == 0

@@ -1,7 +1,6 @@
 """`milepost watch` by a Prefect server as teams have one: whatever is killed, cancelled or away, each model once."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from tests.support.checkpoint_folders import make_checkpoint
 from tests.support.evaluation_commands import END_S, Command, num_finished
 from tests.support.prefect_server import PrefectServer, Served, free_port, prefect_server, wait_for
 from tests.support.published_runs import runs
+from tests.support.watch_status import watch_status
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(2400)]
 
@@ -87,7 +87,7 @@ class Team:
 
     def cells(self) -> dict[str, tuple[str, str]]:
         """State and detail of each checkpoint's evaluation."""
-        status = json.loads(self.milepost("status", "config.yaml", "ck").success())
+        status = watch_status(self.folder / "config.yaml", self.root)
         return {
             Path(one["path"]).name: (one["cells"][0]["state"], one["cells"][0]["detail"])
             for one in status["checkpoints"]
@@ -95,9 +95,9 @@ class Team:
 
 
 @pytest.fixture
-def team(environment: dict[str, str], tmp_path: Path) -> Iterator[Team]:
+def team(own_environment: dict[str, str], tmp_path: Path) -> Iterator[Team]:
     with ExitStack() as stack:
-        yield Team(tmp_path, environment, stack)
+        yield Team(tmp_path, own_environment, stack)
 
 
 def types(runs: list[dict[str, Any]]) -> list[str]:
