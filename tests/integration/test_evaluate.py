@@ -266,15 +266,15 @@ def test_the_work_of_a_killed_worker_is_taken_up_by_another(evaluate: Evaluate, 
     assert len(first) + len(second) == 12
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "starter"), [(signal.SIGINT, "evaluate_alone"), (signal.SIGTERM, "evaluate")])
 def test_an_interrupted_command_ends_and_leaves_nothing_running(
-    evaluate_alone: Evaluate, tmp_path: Path, number: signal.Signals
+    request: pytest.FixtureRequest, tmp_path: Path, number: signal.Signals, starter: str
 ) -> None:
     fileroot = tmp_path / "out"
-    command = evaluate_alone("vllm:d1", SLOW, size=16)
+    command: Command = request.getfixturevalue(starter)("vllm:d1", SLOW, size=16)
     command.wait_for(lambda: num_finished(fileroot) >= 1)
     helpers = psutil.Process(command.process.pid).children(recursive=True)
-    assert len(command.children("flows.local_server")) == 1
+    assert len(command.children("flows.local_server")) == (starter == "evaluate_alone")
     assert len(command.children("tasks.inference.worker")) == 1
     took_s = command.signal_group(number)
     assert took_s < END_S
