@@ -38,6 +38,11 @@ class StandInConfig(Model):
     hanging_item_rate: float = Field(default=0.0, ge=0, le=1)
     """Share of items whose generation never ends and stops the batch with it. 0: none."""
 
+    @property
+    def decisive(self) -> "StandInConfig":
+        """What decides its answers. Pace, memory and faults are left out: a resumed run may have others."""
+        return StandInConfig(accuracy=self.accuracy, mean_tokens=self.mean_tokens)
+
 
 class StandInSpec(StandInConfig):
     """What a worker's stand-in is told."""

@@ -79,7 +79,7 @@ def make_plan(
         num_skipped_rows=settings.num_skipped_rows,
         sampling=settings.sampling,
         strict=settings.strict,
-        stand_in=settings.stand_in,
+        stand_in=settings.stand_in and settings.stand_in.decisive,
         max_model_len=settings.max_model_len,
         items=tuple(items),
         refused=tuple(refused),

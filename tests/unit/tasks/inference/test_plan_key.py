@@ -87,6 +87,12 @@ def test_who_generates_and_what_is_made_of_it_does_not(tmp_path: Path, override:
     assert plan_key(checkpoint, override) == plan_key(checkpoint)
 
 
+@pytest.mark.parametrize("fault", ["step_s: 1", "load_s: 1", "sequence_bytes: 9", "hanging_item_rate: 0.1"])
+def test_the_pace_and_the_faults_of_the_dummy_engine_may_change_in_a_resumed_run(tmp_path: Path, fault: str) -> None:
+    checkpoint = make_checkpoint(tmp_path / "checkpoint")
+    assert plan_key(checkpoint, f"engine.stand_in={{{fault}}}") == plan_key(checkpoint, "engine.stand_in={}")
+
+
 def _edit(name: str, **changes: object) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
         path = folder / name
