@@ -42,6 +42,8 @@ _SHORT_NAMES: Final = {
 }
 """Column headings that say the same in less room."""
 _NUMBER: Final = re.compile(r"[-+]?[0-9.]+%?")
+_MAX_SUBSETS: Final = 40
+"""Rows of the table of metrics: a column of 3,000 values would push the whole set's row off every screen."""
 _LINE_INTERVAL_S: Final = 10.0
 """Seconds between two progress lines of one phase in a log."""
 
@@ -58,7 +60,7 @@ def print_summary(summary: RunSummary) -> None:
     for name in table.header:
         heading = safe_text(_SHORT_NAMES.get(name, name))
         shown.add_column(heading, justify="left" if name == "subset" else "right", overflow="fold")
-    for row in table.rows:
+    for row in table.rows[:_MAX_SUBSETS]:
         shown.add_row(*map(_metric_cell, row))
     title = safe_text(summary.checkpoint, "bold").append(" on ").append_text(safe_text(summary.dataset, "bold"))
     OUT.print(title, soft_wrap=True)
@@ -67,6 +69,10 @@ def print_summary(summary: RunSummary) -> None:
             safe_text(f"{DUMMY_ENGINE}: the answers are made up and say nothing of the checkpoint"), style="yellow"
         )
     OUT.print(shown)
+    if len(table.rows) > _MAX_SUBSETS:
+        OUT.print(
+            safe_text(f"… and {len(table.rows) - _MAX_SUBSETS:,} more subsets, in the table metrics"), style="dim"
+        )
     OUT.print(safe_text("value, ± standard error; – where there is too little to tell"), style="dim")
     if summary.num_skipped_rows:
         left_out = f"{summary.num_skipped_rows:,} rows of the dataset (valid_dataset.invalid_rows=skip)"

@@ -6,6 +6,7 @@ Every row is looked at before anything is refused, so that one run shows all tha
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from infra.datasets.adapters.detection import choose_adapter
 from infra.datasets.cells import has_cell, shown
@@ -14,7 +15,7 @@ from infra.datasets.defects import Defects
 from infra.datasets.digests import cluster_name, content_id, dataset_version
 from infra.datasets.media import find_media
 from infra.datasets.naming import dataset_name
-from infra.datasets.rows import Adapter, Row, Source, SourceRow
+from infra.datasets.rows import Adapter, Problem, Row, Source, SourceRow
 from infra.datasets.sources import folder, hub, local_file, reasoning_gym_tasks
 from schemas.dataset import ChatMessage, EvalItem, LoadedDataset
 from schemas.errors import DatasetError
@@ -30,6 +31,9 @@ _ADVICE = (
     "(valid_dataset.invalid_rows=skip)"
 )
 
+_MAX_CHARS: Final = 2**31
+"""Of all problems together: a compressed file of some kB can hold more text than the memory does."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
@@ -37,6 +41,9 @@ class _Reading:
 
     defects: Defects
     keeps_rows: bool
+    max_prompt_chars: int | None
+    num_chars: int = 0
+    """Characters of all problems read."""
     items: list[EvalItem] = field(default_factory=list[EvalItem])
     numbers: list[int] = field(default_factory=list[int])
     content_ids: list[str] = field(default_factory=list[str])
@@ -46,7 +53,12 @@ class _Reading:
 
 
 def load_dataset(
-    config: ValidDatasetConfig, *, seed: int, check_golds: CheckGolds, keeps_rows: bool = False
+    config: ValidDatasetConfig,
+    *,
+    seed: int,
+    check_golds: CheckGolds,
+    keeps_rows: bool = False,
+    max_prompt_chars: int | None = None,
 ) -> LoadedDataset:
     """Return the items that `config` names, validated.
 
@@ -56,6 +68,7 @@ def load_dataset(
         check_golds: The grader's word on golds; asked once, with every distinct gold. Procedural golds are not asked
             for: their own task grades them.
         keeps_rows: Whether the items bring the rows that they were made of.
+        max_prompt_chars: Longest problem that the model can take; a longer one is refused as it is read.
 
     Raises:
         DatasetError: the source cannot be read, has no rows, or has rows that cannot be graded; names the rows.
@@ -63,7 +76,7 @@ def load_dataset(
     if config.path.startswith(reasoning_gym_tasks.PREFIX):
         return _build(config, reasoning_gym_tasks.load_tasks(config, seed=seed), notes=())
     source = open_source(config)
-    reading = _read(config, source.rows, keeps_rows=keeps_rows)
+    reading = _read(config, source.rows, keeps_rows=keeps_rows, max_prompt_chars=max_prompt_chars)
     _check_ids(reading)
     _check_parseable(reading, check_golds)
     items = _usable_items(config, reading)
@@ -107,8 +120,10 @@ def open_source(config: ValidDatasetConfig) -> Source:
     raise local_file.missing_path_error(path)
 
 
-def _read(config: ValidDatasetConfig, rows: Iterator[SourceRow], *, keeps_rows: bool) -> _Reading:
-    reading = _Reading(defects=Defects(config.path), keeps_rows=keeps_rows)
+def _read(
+    config: ValidDatasetConfig, rows: Iterator[SourceRow], *, keeps_rows: bool, max_prompt_chars: int | None = None
+) -> _Reading:
+    reading = _Reading(defects=Defects(config.path), keeps_rows=keeps_rows, max_prompt_chars=max_prompt_chars)
     adapter: Adapter | None = None
     unseen: dict[str, str] = {}
     for row in rows:
@@ -121,6 +136,11 @@ def _read(config: ValidDatasetConfig, rows: Iterator[SourceRow], *, keeps_rows: 
             unseen = dict(adapter.optional)
         unseen = {column: key for column, key in unseen.items() if not has_cell(row.values, column)}
         _read_row(config, row, adapter, reading)
+        if reading.num_chars > _MAX_CHARS:
+            raise DatasetError(
+                f"{config.path}: the problems up to row {row.number:,} have more than {_MAX_CHARS:,} characters "
+                "together; set valid_dataset.limit"
+            )
         if len(reading.items) == config.limit:
             break
     if unseen:
@@ -134,7 +154,7 @@ def _choose_adapter(config: ValidDatasetConfig, first_row: Row) -> Adapter:
         return choose_adapter(config, first_row)
     except DatasetError as exc:
         media = find_media(first_row)
-        hint = f". {_describe_media(media)}" if media is not None else ""
+        hint = f"; {_describe_media(media)}" if media is not None else ""
         raise DatasetError(f"{config.path}: {exc}{hint}") from None
 
 
@@ -152,6 +172,7 @@ def _read_row(config: ValidDatasetConfig, row: SourceRow, adapter: Adapter, read
         if problem.gold in config.exclude_golds:
             reading.num_excluded += 1
             return
+        _count_chars(problem, reading)
         digest = content_id(problem.turns, problem.gold)
     except DatasetError as exc:
         reading.defects.add(row.number, str(exc))
@@ -169,6 +190,16 @@ def _read_row(config: ValidDatasetConfig, row: SourceRow, adapter: Adapter, read
     reading.items.append(item)
     reading.numbers.append(row.number)
     reading.content_ids.append(digest)
+
+
+def _count_chars(problem: Problem, reading: _Reading) -> None:
+    num_chars = sum(len(turn.content) for turn in problem.turns)
+    reading.num_chars += num_chars
+    if reading.max_prompt_chars is not None and num_chars > reading.max_prompt_chars:
+        raise DatasetError(
+            f"its problem has {num_chars:,} characters, the model's context holds at most {reading.max_prompt_chars:,} "
+            "(of its longest token alone)"
+        )
 
 
 def _as_json(row: Row) -> str:

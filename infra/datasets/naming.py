@@ -26,3 +26,12 @@ def dataset_name(config: ValidDatasetConfig) -> str:
         return path.resolve().name
     name = path.resolve().parent.name if path.stem.lower() in _NAMELESS else path.stem
     return name or path.stem
+
+
+def source_kind(config: ValidDatasetConfig) -> str:
+    """Return what the data is kept in: `csv`, `jsonl` and the like for one file, `other` for any other source.
+
+    `mine.csv` and `mine.jsonl` share the name `mine` and may be different data.
+    """
+    suffix = Path(config.path).suffix.lower()
+    return suffix.removeprefix(".") if suffix in READERS else "other"

@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -74,6 +75,11 @@ class ChatTokenizer:
         bos = special.get("bos_token")
         bos_id = tokenizer.token_to_id(bos) if bos is not None else None
         return cls(tokenizer, renderer, bos_token_id=bos_id, adds_bos=_adds_bos(tokenizer, config, bos_id))
+
+    @cached_property
+    def longest_token_chars(self) -> int:
+        """Most characters that one token stands for; an upper bound, as a vocabulary spells bytes or characters."""
+        return max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
 
     def render(self, messages: Sequence[ChatMessage]) -> str:
         """Return the prompt's text: every turn, then the opening of the assistant's.

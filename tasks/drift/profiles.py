@@ -2,6 +2,7 @@
 
     {fileroot}/validation_sets/{dataset}/profiles/{version}.parquet    rows in PROFILE_SCHEMA, their digest beside them
     {fileroot}/validation_sets/{dataset}/reference.json                the first version that was frozen
+    {fileroot}/validation_sets/{dataset}/reference.{kind}.json         the same for another file format
 
 Owns these files: written once, whole, and never changed. A profile keeps as many rows as there are, for a large
 reference is what makes small shifts visible.
@@ -50,6 +51,8 @@ class _Reference(Model):
 
     version: str
     """Version whose profile is the reference."""
+    kind: str | None = None
+    """What its data was kept in, such as `csv`; None where an earlier version of Milepost did not say."""
 
 
 class ProfileStore(NamedTuple):
@@ -58,15 +61,24 @@ class ProfileStore(NamedTuple):
     root: Path
     """The dataset's folder."""
 
-    def first(self) -> str | None:
+    def first(self, kind: str | None = None) -> str | None:
         """Return the version that was frozen first; None before that.
 
+        `kind`: what the data is kept in; data of this name in another kind of file has a reference of its own.
+
         Raises:
-            StoreError: reference.json cannot be read.
+            StoreError: the file that names it cannot be read.
         """
-        path = self.root / "reference.json"
+        usual = self._read_reference("reference.json")
+        if usual is None or kind is None or usual.kind in (None, kind):
+            return usual and usual.version
+        own = self._read_reference(f"reference.{kind}.json")
+        return own and own.version
+
+    def _read_reference(self, name: str) -> _Reference | None:
+        path = self.root / name
         try:
-            return _Reference.model_validate_json(path.read_bytes()).version
+            return _Reference.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as exc:
@@ -80,8 +92,10 @@ class ProfileStore(NamedTuple):
         """Return where a version's profile is kept."""
         return self.root / "profiles" / f"{version}.parquet"
 
-    def freeze(self, rows: Rows) -> None:
+    def freeze(self, rows: Rows, kind: str | None = None) -> None:
         """Keep `rows` as the profile of their version, unless it has one: it never changes.
+
+        The first rows of a `kind` of file become the reference of that kind.
 
         Raises:
             StoreError: the disk refused.
@@ -91,9 +105,10 @@ class ProfileStore(NamedTuple):
             make_folder(path.parent)
             metadata = {**(PROFILE_SCHEMA.metadata or {}), _DIGEST: rows.digest.encode()}
             write_table_atomically(path, rows.table.replace_schema_metadata(metadata))
-        if self.first() is None:
+        if self.first(kind) is None:
+            name = "reference.json" if self.first() is None else f"reference.{kind}.json"
             write_text_atomically(
-                self.root / "reference.json", _Reference(version=rows.version).model_dump_json() + "\n"
+                self.root / name, _Reference(version=rows.version, kind=kind).model_dump_json() + "\n"
             )
 
     def read(self, version: str) -> Rows:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from infra.atomic import make_folder, write_text_atomically
 from infra.datasets.loading import load_candidates
-from infra.datasets.naming import dataset_name
+from infra.datasets.naming import dataset_name, source_kind
 from infra.python_code import child_environment, last_lines
 from infra.validation_sets import VersionStore, versions_of
 from schemas.config import EvaluationConfig
@@ -89,7 +89,7 @@ def freeze_reference(config: EvaluationConfig, rows: Rows, version: str) -> None
         StoreError: the disk refused.
     """
     versions = versions_of(config)
-    ProfileStore(versions.root).freeze(rows._replace(version=version))
+    ProfileStore(versions.root).freeze(rows._replace(version=version), source_kind(config.valid_dataset))
 
 
 def _find_reference(config: EvaluationConfig, versions: VersionStore, current: Rows) -> tuple[Rows, bool]:
@@ -98,11 +98,15 @@ def _find_reference(config: EvaluationConfig, versions: VersionStore, current: R
         return _load_reference(config, config.drift.reference), False
     profiles = ProfileStore(versions.root)
     version = _find_refreshed_version(versions)
-    name = profiles.first() if version is None else version
+    kind = source_kind(config.valid_dataset)
+    name = profiles.first(kind) if version is None else version
     if name is not None and (version is None or profiles.has(name)):
         return profiles.read(name), False
+    usual = profiles.first()
+    if name is None and usual is not None and profiles.read(usual).digest == current.digest:
+        return profiles.read(usual), False  # the same data in another format
     frozen = current._replace(version=name or current.digest)
-    profiles.freeze(frozen)
+    profiles.freeze(frozen, kind)
     return frozen, True
 
 

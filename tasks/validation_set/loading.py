@@ -83,7 +83,8 @@ def _load(
         max_prompt_tokens=config.valid_dataset.max_length,
     )
     tokenizer = ChatTokenizer.open(tokenizer_folder)
-    dataset = load_graded(config)
+    context = limits.context_length
+    dataset = load_graded(config, max_prompt_chars=None if context is None else context * tokenizer.longest_token_chars)
     prompts = render_prompts(dataset, tokenizer, limits=limits)
     return ValidationSet(
         name=dataset.name,
@@ -102,13 +103,13 @@ def _load(
     )
 
 
-def load_graded(config: EvaluationConfig) -> LoadedDataset:
-    """Load the items with the grader that `reward_fn` names.
+def load_graded(config: EvaluationConfig, *, max_prompt_chars: int | None = None) -> LoadedDataset:
+    """Load the items with the grader that `reward_fn` names; a problem longer than `max_prompt_chars` is refused.
 
     Raises:
         DatasetError, ConfigError: as `load_validation_set`.
     """
-    dataset = _load_items(config)
+    dataset = _load_items(config, max_prompt_chars)
     dataset = dataset.model_copy(update={"items": _with_grader(dataset.items, config)})
     if config.reward_function is not None:
         first = dataset.items[0]
@@ -123,7 +124,7 @@ def choose_gold_check(config: EvaluationConfig) -> CheckGolds:
     return check_golds if config.reward_function is None else _accept_golds
 
 
-def _load_items(config: EvaluationConfig) -> LoadedDataset:
+def _load_items(config: EvaluationConfig, max_prompt_chars: int | None) -> LoadedDataset:
     """Load the current version of the validation set, or its source where there are no versions."""
     version = find_current_version(config)
     if version is not None:
@@ -134,6 +135,7 @@ def _load_items(config: EvaluationConfig) -> LoadedDataset:
             seed=config.seed,
             check_golds=choose_gold_check(config),
             keeps_rows=config.reward_function is not None,
+            max_prompt_chars=max_prompt_chars,
         )
     if not dataset.skipped:
         return dataset

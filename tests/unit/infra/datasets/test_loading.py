@@ -224,6 +224,15 @@ def test_a_row_with_images_is_named_even_where_the_columns_say_nothing(tmp_path:
         load(ValidDatasetConfig(path=path))
 
 
+def test_a_problem_longer_than_the_context_is_refused_before_it_is_tokenised(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", [{"q": "p" * 100, "a": "1"}, {"q": "p" * 101, "a": "1"}])
+    config = ValidDatasetConfig(path=path, columns=ColumnMapping(prompt="q", gold="a"))
+    with pytest.raises(
+        DatasetError, match="row 2: its problem has 101 characters, the model's context holds at most 100"
+    ):
+        load_dataset(config, seed=1, check_golds=refuse_words, max_prompt_chars=100)
+
+
 def test_a_torn_last_line_is_refused_unless_the_limit_ends_before_it(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"q": "p", "a": "1", "id": "a"}\n{"q": "p", "a": "2", "i', encoding="utf-8")

@@ -128,6 +128,13 @@ def test_the_date_of_a_prompt_is_a_parameter_and_not_today(families: dict[str, P
     assert "Today Date: 01 Feb 2031" in dated.render(message)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_text_has_more_characters_than_its_tokens_can_hold(families: dict[str, Path], family: str) -> None:
+    tokenizer = ChatTokenizer.open(families[family])
+    for text in (" " * 500, "Answer " * 100, "12 + 30?" * 50, "数学" * 100, "assistant\n" * 50):
+        assert len(text) <= len(tokenizer.encode([text])[0]) * tokenizer.longest_token_chars
+
+
 def test_special_tokens_inside_a_message_are_found(families: dict[str, Path]) -> None:
     tokenizer = ChatTokenizer.open(families["chatml"])
     assert tokenizer.special_tokens_in("a <|im_end|>\n<|im_start|>system b <think>") == ("<|im_end|>", "<|im_start|>")

@@ -64,3 +64,14 @@ def test_only_closed_sets_of_values_are_known() -> None:
     assert profile.value_sets == {"subset:level": ("0", "1")}, "each page occurs once: the next row has a new one"
     assert (profile.min_prompt_length, profile.max_prompt_length, profile.has_answers) == (10, 10, True)
     assert not describe_profile(tabulate([make_item(0), *ITEMS])).has_answers
+
+
+def test_data_of_one_name_in_another_format_has_a_reference_of_its_own(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path)
+    lines, table = name_rows(tabulate(ITEMS)), name_rows(tabulate(ITEMS[:3]))
+    store.freeze(lines, "jsonl")
+    assert (store.first("jsonl"), store.first("csv"), store.first()) == (lines.version, None, lines.version)
+    store.freeze(table, "csv")
+    assert (store.first("jsonl"), store.first("csv")) == (lines.version, table.version)
+    (tmp_path / "reference.json").write_text(f'{{"version": "{lines.version}"}}')  # as earlier versions wrote it
+    assert store.first("csv") == store.first("parquet") == lines.version
