@@ -30,6 +30,7 @@ from flows.command_line import (
 from flows.comparison_commands import comparison
 from flows.dataset_commands import dataset
 from flows.log_commands import logs
+from flows.server_access import load_prefect
 from flows.server_commands import deploy, server
 from flows.steps import Steps
 from flows.watch_commands import status, watch
@@ -209,6 +210,7 @@ def _prefect_api(steps: Steps) -> Generator[Callable[[], None]]:
     """Have a Prefect API while the block runs; call what is yielded before it is needed."""
     set_prefect_defaults()
     steps.show("loading Prefect")
+    load_prefect()
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
@@ -280,6 +282,7 @@ def doctor(
         from schemas.diagnosis import CheckStatus, Diagnosis
 
         reach_loopback_directly()
+        load_prefect()
         source = name_source()
         export_settings()
         surroundings = Surroundings(

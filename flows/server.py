@@ -53,7 +53,8 @@ def serve(port: int, pool: str, *, when_ready: Callable[[], None]) -> int:
     from prefect.settings import PREFECT_HOME, PREFECT_SERVER_API_AUTH_STRING
 
     settings = {
-        "PREFECT_UI_API_URL": "/api",  # whatever name or tunnel the browser uses
+        "PREFECT_SERVER_UI_API_URL": "/api",  # whatever tunnel the browser uses
+        "PREFECT_SERVER_UI_SERVE_BASE": "/",
         "PREFECT_SERVER_UI_V2_ENABLED": "false",  # V2 loads parts of itself from elsewhere
         # on disk, as places that a limit has given away are: in memory, a restart would forget who is to give them back
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",

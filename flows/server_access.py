@@ -5,9 +5,12 @@ Owns what Prefect's client is told; must not decide whether what answers is a se
 
 import os
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from schemas.errors import SetupError
 
 _VARIABLE: Final = "PREFECT_API_URL"
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -37,6 +40,28 @@ def reach_loopback_directly() -> str | None:
     if not unusable:
         return None
     return f"{', '.join(unusable)} is left out: a SOCKS proxy needs the package socksio in {sys.prefix}"
+
+
+def load_prefect() -> None:
+    """Import Prefect, which reads its settings.
+
+    Raises:
+        SetupError: one of them cannot be used.
+    """
+    from pydantic import ValidationError
+
+    try:
+        import_module("prefect.context")
+    except ValueError as exc:  # of pydantic, of its settings, of a TOML file
+        reasons = (
+            "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors())
+            if isinstance(exc, ValidationError)
+            else str(exc)
+        )
+        raise SetupError(
+            f"Prefect's settings cannot be used: {reasons}; correct them in the environment (PREFECT_…), .env, "
+            "prefect.toml, pyproject.toml or profiles.toml, where Prefect reads them"
+        ) from exc
 
 
 def use_login() -> None:

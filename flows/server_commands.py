@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.command_line import AsJson, echo, errors_shown, set_prefect_defaults, show
+from flows.server_access import load_prefect
 from flows.steps import Steps
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def deploy(  # noqa: PLR0913 - each is an option of the command
             check_launchable(loaded)
         set_prefect_defaults()
         steps.show("asking the Prefect server")
+        load_prefect()
         from flows.prefect_answers import require_server
 
         require_server()
@@ -70,6 +72,7 @@ def server(
     """Run a Prefect server and a worker for one person until Ctrl-C; both end with it."""
     with errors_shown(as_json=False), Steps(are_shown=not login) as steps:
         steps.show("starting: 10 to 30 seconds")
+        load_prefect()
         from flows.server import print_login, serve
 
         if login:

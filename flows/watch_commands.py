@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown, set_prefect_defaults, show
+from flows.server_access import load_prefect
 from flows.steps import Steps
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def watch(  # noqa: PLR0913 - each is an option of the command
         configs = _load([config, *(also or ())], overrides)
         set_prefect_defaults()
         steps.show("loading Prefect")
+        load_prefect()
         os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")  # its lines belong to no flow run
         # before the console: importing Prefect sets up logging anew
         from flows.watch import watch  # isort: skip

@@ -247,6 +247,30 @@ def test_what_a_cluster_would_refuse_is_told_where_it_can_be_asked(bench: Bench,
     look("rollout.backend=vllm:d999")
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("prefect.toml", "broken = [", "prefect.toml"),
+        (".env", "PREFECT_CLIENT_MAX_RETRIES=x", "max_retries"),
+    ],
+)
+def test_a_setting_of_prefect_that_cannot_be_is_no_traceback(tmp_path: Path, file: str, text: str, words: str) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    done = subprocess.run(
+        [sys.executable, "-c", "from flows.cli import main; main()", "deploy"],
+        cwd=tmp_path,
+        env=inherited | {"PREFECT_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert "error: Prefect's settings cannot be used" in done.stderr
+    assert words in done.stderr
+
+
 def test_prefect_api_url_without_a_server(bench: Bench) -> None:
     command = [sys.executable, "-c", "from flows.cli import main; main()", "evaluate", str(bench.config)]
     environment = {**os.environ, "PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_HOME": str(bench.fileroot / "p")}
