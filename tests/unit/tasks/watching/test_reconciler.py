@@ -310,6 +310,11 @@ def test_a_final_one_is_held_while_its_weights_are_read_although_training_goes_o
     assert states(root, config)["checkpoint-30"] == "skipped", "it has not vanished"
 
 
+@pytest.mark.parametrize("override", ["engine.stand_in=null", "engine.stand_in={accuracy: 0.9}"])
+def test_made_up_answers_are_no_evaluation_of_a_model(tmp_path: Path, override: str) -> None:
+    assert evaluation_key(make_config(tmp_path, override)) != evaluation_key(make_config(tmp_path))
+
+
 @pytest.mark.parametrize(
     "override", ["rollout.backend=vllm:d4", "scheduler.type=slurm", "watch.every=7", "oom.shrink=false", "actor.path=x"]
 )
