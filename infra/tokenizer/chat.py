@@ -22,7 +22,7 @@ from infra.tokenizer.files import (
     read_special_tokens,
     token_content,
 )
-from infra.tokenizer.template import TEMPLATE_DATE, MessageRenderer, compile_template
+from infra.tokenizer.renderer import TEMPLATE_DATE, TemplateRenderer
 from schemas.dataset import ChatMessage
 from schemas.errors import CheckpointError, SetupError
 
@@ -36,7 +36,7 @@ TokenIds: TypeAlias = "array[int]"
 class ChatTokenizer:
     """The chat template and the tokenizer of one folder. Make it with `open`."""
 
-    def __init__(self, tokenizer: "Tokenizer", renderer: MessageRenderer, *, bos_token_id: int | None, adds_bos: bool):
+    def __init__(self, tokenizer: "Tokenizer", renderer: TemplateRenderer, *, bos_token_id: int | None, adds_bos: bool):
         """Take opened parts; `adds_bos` says whether the tokenizer puts BOS before a plain text by itself."""
         self._tokenizer = tokenizer
         self._renderer = renderer
@@ -65,7 +65,6 @@ class ChatTokenizer:
                 f"not there; set tokenizer_path to a folder that has one (the instruct model of the same family), or "
                 f"write the template that the model was trained with to chat_template.jinja"
             )
-        renderer = compile_template(template.text, file=template.file, special_tokens=special, today=today)
         config = read_optional_json(folder / "tokenizer_config.json")
         tokenizer = _load(folder)
         _add_missing_special_tokens(tokenizer, special, config)
@@ -74,6 +73,7 @@ class ChatTokenizer:
         tokenizer.encode_special_tokens = config.get("split_special_tokens") is True
         bos = special.get("bos_token")
         bos_id = tokenizer.token_to_id(bos) if bos is not None else None
+        renderer = TemplateRenderer(template.text, file=template.file, special_tokens=special, today=today)
         return cls(tokenizer, renderer, bos_token_id=bos_id, adds_bos=_adds_bos(tokenizer, config, bos_id))
 
     @cached_property
@@ -85,9 +85,17 @@ class ChatTokenizer:
         """Return the prompt's text: every turn, then the opening of the assistant's.
 
         Raises:
-            CheckpointError: the template refuses the conversation.
+            CheckpointError: the template refuses the conversation, or takes too much time or memory.
         """
-        return self._renderer(messages)
+        return self.render_all([messages])[0]
+
+    def render_all(self, conversations: Sequence[Sequence[ChatMessage]]) -> list[str]:
+        """Return the prompts of many conversations, as `render` does each."""
+        return self._renderer.render(conversations)
+
+    def close(self) -> None:
+        """End the process that renders."""
+        self._renderer.close()
 
     def encode(self, texts: Sequence[str]) -> list[TokenIds]:
         """Return the token ids of rendered prompts, all cores at work; each starts with at most one BOS.

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -82,10 +83,11 @@ def _load(
         max_new_tokens=generation.max_new_tokens,
         max_prompt_tokens=config.valid_dataset.max_length,
     )
-    tokenizer = ChatTokenizer.open(tokenizer_folder)
-    context = limits.context_length
-    dataset = load_graded(config, max_prompt_chars=None if context is None else context * tokenizer.longest_token_chars)
-    prompts = render_prompts(dataset, tokenizer, limits=limits)
+    with closing(ChatTokenizer.open(tokenizer_folder)) as tokenizer:
+        context = limits.context_length
+        longest = None if context is None else context * tokenizer.longest_token_chars
+        dataset = load_graded(config, max_prompt_chars=longest)
+        prompts = render_prompts(dataset, tokenizer, limits=limits)
     return ValidationSet(
         name=dataset.name,
         version=dataset.version,

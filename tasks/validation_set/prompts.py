@@ -57,7 +57,7 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
     planned: list[PlannedItem] = []
     refused: list[RefusedItem] = []
     for batch in _batches(dataset.items):
-        prompts = [tokenizer.render(item.messages) for item in batch]
+        prompts = tokenizer.render_all([item.messages for item in batch])
         _check_text(batch, prompts)
         token_ids = tokenizer.encode(prompts)
         hashes = [prompt_hash(ids) for ids in token_ids]

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.tokenizer import ChatTokenizer
+from infra.tokenizer import ChatTokenizer, renderer
 from schemas.dataset import ChatMessage
 from schemas.errors import CheckpointError
 from tests.support.chat_folders import (
@@ -80,12 +81,17 @@ def test_the_demo_checkpoint_equals_transformers(messages: tuple[ChatMessage, ..
     assert _ours(DEMO, messages) == _reference(DEMO, messages)
 
 
+@pytest.fixture(scope="module")
+def tokenizers(families: dict[str, Path]) -> dict[str, ChatTokenizer]:
+    return {name: ChatTokenizer.open(families[name]) for name in ("llama", "mistral", "gemma", "deepseek")}
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=60), st.sampled_from(("llama", "mistral", "gemma", "deepseek")))
 def test_a_prompt_starts_with_exactly_one_bos_whatever_the_text(
-    families: dict[str, Path], text: str, name: str
+    tokenizers: dict[str, ChatTokenizer], text: str, name: str
 ) -> None:
-    tokenizer = ChatTokenizer.open(families[name])
+    tokenizer = tokenizers[name]
     ids = tokenizer.encode([tokenizer.render((ChatMessage(role="user", content=text),))])[0]
     assert ids[0] == tokenizer.bos_token_id
     assert ids[1] != tokenizer.bos_token_id
@@ -179,6 +185,10 @@ def test_no_template_names_the_files_and_the_way_out(tmp_path: Path) -> None:
         ("{{ messages.__class__.__mro__[1].__subclasses__() }}", "SecurityError"),
         ("{{ messages.append(1) }}", "SecurityError"),
         ("{% for i in range(10**9) %}x{% endfor %}", "OverflowError"),
+        ("{{ 'x' * 10 ** 10 }}", "MemoryError"),
+        ("{{ (messages[0].content * 10 ** 6) * 10 ** 6 }}", "MemoryError"),
+        ("{{ 'x' * 70000000 }}", "characters, above"),
+        ("{% set n = namespace(t='x') %}{% for i in range(99) %}{% set n.t = n.t ~ n.t %}{% endfor %}", "MemoryError"),
     ],
 )
 def test_a_broken_or_hostile_template_is_an_error_of_the_checkpoint(
@@ -186,6 +196,31 @@ def test_a_broken_or_hostile_template_is_an_error_of_the_checkpoint(
 ) -> None:
     with pytest.raises(CheckpointError, match=message):
         ChatTokenizer.open(families["chatml"], chat_template=template).render(CONVERSATIONS[0])
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", r"\[user\]: it was ended"),
+        ("{{ 10 ** (10 ** 9) % 7 }}", "does not parse .it was ended"),
+    ],
+)
+def test_a_template_without_an_end_is_ended(
+    families: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, template: str, message: str
+) -> None:
+    program = tmp_path / "rendering_process.py"
+    text = Path(renderer.__file__).with_name(program.name).read_text("utf-8")
+    program.write_text(text.replace("MAX_BATCH_S: Final = 15.0", "MAX_BATCH_S: Final = 0.5"), "utf-8")
+    monkeypatch.setattr(renderer, "_PROGRAM", program)
+    with pytest.raises(CheckpointError, match=message):
+        ChatTokenizer.open(families["chatml"], chat_template=template).render([ChatMessage(role="user", content="a")])
+
+
+def test_many_and_long_conversations_arrive_whole_and_in_order(families: dict[str, Path]) -> None:
+    with closing(ChatTokenizer.open(families["chatml"], chat_template="{{ messages[0].content }}")) as tokenizer:
+        texts = [f"{number}\u2028\ud800" for number in range(3000)] + ["x" * 9_000_000, "y" * 9_000_000, "z"]
+        assert tokenizer.render_all([[ChatMessage(role="user", content=text)] for text in texts]) == texts
+        assert tokenizer.render_all([]) == []
 
 
 def test_a_torn_tokenizer_file_is_an_error_of_the_checkpoint(tmp_path: Path) -> None:
