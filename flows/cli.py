@@ -144,8 +144,10 @@ def regrade(
     """Grade the samples of a run again, without generating; the result is a new run, the old one stays."""
     with errors_shown(as_json=as_json), Steps() as steps:
         steps.show("reading the run")
+        from infra.run_names import complete_run_name
         from tasks.regrading.stage import plan_regrading
 
+        run = complete_run_name(fileroot, run)
         plan_regrading(fileroot, run, overrides or ())
 
         def load() -> "Callable[[], RunSummary]":
@@ -239,6 +241,9 @@ def _prefect_api(steps: Steps) -> Generator[Callable[[], None]]:
 
 @app.command()
 def runs(
+    experiment: Annotated[str | None, typer.Option(metavar="NAME", help="Runs of this experiment alone")] = None,
+    checkpoint: Annotated[str | None, typer.Option(metavar="PART", help="Runs whose checkpoint has this in it")] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="PART", help="Runs whose dataset has this in it")] = None,
     fileroot: Fileroot = DEFAULT_FILEROOT,
     latest: Annotated[
         bool, typer.Option("--latest", help="Only the last of the runs that repeat one another or grade it again")
@@ -250,10 +255,20 @@ def runs(
         from flows.console import print_runs
         from infra.run_directory import unfinished_runs
         from infra.store import open_store
+        from schemas.run import RunState
+        from schemas.store import PublishedRun
+
+        def is_wanted(run: "PublishedRun | RunState") -> bool:
+            of_dataset = run.dataset if isinstance(run, PublishedRun) else ""
+            return (
+                experiment in (None, run.experiment_name)
+                and (checkpoint or "") in run.checkpoint
+                and (dataset or "") in of_dataset
+            )
 
         store = open_store(fileroot)
-        published = store.latest_runs() if latest else store.runs()
-        unfinished = unfinished_runs(fileroot)
+        published = list(filter(is_wanted, store.latest_runs() if latest else store.runs()))
+        unfinished = list(filter(is_wanted, unfinished_runs(fileroot)))
         if as_json:
             document = {
                 "runs": [run.model_dump(mode="json") for run in published],

@@ -23,10 +23,12 @@ def compare(
     """Say how much better the second run is, how sure that is, and what else differs between the two."""
     with errors_shown(as_json=as_json):
         from flows.console import print_comparison
+        from infra.run_names import complete_run_name
         from infra.store import open_store
         from tasks.metrics.published import compare_runs
 
-        show(compare_runs(open_store(fileroot), baseline, candidate), print_comparison, as_json=as_json)
+        names = [complete_run_name(fileroot, run) for run in (baseline, candidate)]
+        show(compare_runs(open_store(fileroot), *names), print_comparison, as_json=as_json)
 
 
 @comparison.command()
@@ -41,10 +43,12 @@ def gate(
 ) -> None:
     """Exit code 3 when RUN is significantly worse than another run, by at least the smallest drop that counts."""
     with errors_shown(as_json=as_json):
+        from infra.run_names import complete_run_name
         from infra.store import open_store
         from tasks.regression.gate import judge
 
-        found = judge(open_store(fileroot), run, against, minimum_effect=minimum_effect)
+        names = [complete_run_name(fileroot, each) for each in (run, against)]
+        found = judge(open_store(fileroot), *names, minimum_effect=minimum_effect)
         show(found, _print_gate, as_json=as_json)
     if found.has_regressed:
         raise typer.Exit(GATE_FAILED)

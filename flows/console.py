@@ -17,7 +17,7 @@ from rich.text import Text
 
 from infra.plain_text import to_terminal_line, to_terminal_log, to_terminal_text
 from infra.run_directory import RunDirectory
-from infra.text_table import UNDEFINED, format_number
+from infra.text_table import UNDEFINED, TextTable, format_number
 from schemas.comparison import Comparison
 from schemas.diagnosis import Check, CheckStatus
 from schemas.progress import PROGRESS_LOGGER, ReplicaProgress
@@ -41,6 +41,12 @@ _SHORT_NAMES: Final = {
     "no_answer_rate": "no answer",
 }
 """Column headings that say the same in less room."""
+_RUN_COLUMNS: Final = ("run", "experiment", "checkpoint", "step", "dataset", "accuracy", "scored", "failed", "finished")
+_SHORTENED: Final = ("checkpoint", "dataset")
+_LEFT_OUT: Final = ("experiment", "scored", "failed", "finished", "step", "dataset")
+"""Columns of `milepost runs` that a narrow terminal does without, the first one first."""
+_LEAST_NAME: Final = 18
+"""Letters by which a checkpoint's path is still known."""
 _NUMBER: Final = re.compile(r"[-+]?[0-9.]+%?")
 _MAX_SUBSETS: Final = 40
 """Rows of the table of metrics: a column of 3,000 values would push the whole set's row off every screen."""
@@ -103,17 +109,48 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
     if not published and not unfinished:
         OUT.print("no runs yet; start one with: milepost evaluate CONFIG")
         return
-    names = ("run", "experiment", "checkpoint", "step", "dataset", "accuracy", "scored", "failed", "finished")
     rows = [_run_cells(run) for run in published] + [_unfinished_cells(state) for state in unfinished]
+    cells = [[*map(to_terminal_line, row)] for row in rows]
+    width = OUT.width if OUT.is_terminal else None
     shown = Table(box=None, pad_edge=False)
-    for name in names:
-        # where the terminal is narrow, paths and dataset names give way
-        gives_way = name in ("checkpoint", "dataset")
-        justify = "right" if name in ("accuracy", "scored", "failed") else "left"
-        shown.add_column(name, no_wrap=not gives_way, overflow="fold", justify=justify)
-    for row in rows:
+    table = fit_columns(_RUN_COLUMNS, cells, width=width)
+    for name in table.header:
+        shown.add_column(name, no_wrap=True, justify="right" if name in ("accuracy", "scored", "failed") else "left")
+    for row in table.rows:
         shown.add_row(*map(safe_text, row))
-    OUT.print(shown)
+    OUT.print(shown, width=10_000 if width is None else None, crop=False, no_wrap=True, overflow="ignore")
+
+
+def fit_columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None) -> TextTable:
+    """Return the table of runs for a terminal of `width` columns; None: all of it.
+
+    Long names are shortened in the middle, as their ends tell them apart; where that is not enough, columns are left
+    out. The run, its accuracy and its checkpoint always stay.
+    """
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    kept = list(range(len(header)))
+    if width is None:
+        return TextTable(list(header), [list(row) for row in rows])
+
+    def total(longest_name: int) -> int:
+        shown = (min(widths[i], longest_name) if header[i] in _SHORTENED else widths[i] for i in kept)
+        return sum(shown) + len(kept) - 1
+
+    for name in _LEFT_OUT:
+        if total(_LEAST_NAME) > width:
+            kept.remove(header.index(name))
+    room = next((room for room in range(max(widths), _LEAST_NAME // 2, -1) if total(room) <= width), _LEAST_NAME // 2)
+    return TextTable(
+        [header[i] for i in kept],
+        [[_shorten(row[i], room) if header[i] in _SHORTENED else row[i] for i in kept] for row in rows],
+    )
+
+
+def _shorten(text: str, length: int) -> str:
+    if len(text) <= length:
+        return text
+    head = (length - 1) // 3
+    return f"{text[:head]}…{text[head + 1 - length :]}"
 
 
 def _run_cells(run: PublishedRun) -> tuple[str, ...]:
@@ -219,7 +256,7 @@ def shown_progress(first_step: str) -> Generator[None]:
     lines = _LineHandler(bars)
     progress = ProgressHandler(bars, first_step)
     if bars is None:
-        ERR.print(Text(f"{first_step} …"), style="dim", soft_wrap=True)
+        ERR.print(safe_text(f"{first_step} …"), style="dim", soft_wrap=True)
     loggers = [logging.getLogger(name) for name in ("flows", "tasks", "infra")]
     progress_logger = logging.getLogger(PROGRESS_LOGGER)
     for logger in loggers:

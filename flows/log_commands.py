@@ -17,9 +17,10 @@ def logs(
         from infra.log_files import log_tail
         from infra.plain_text import to_terminal_log
         from infra.run_directory import find_run
+        from infra.run_names import complete_run_name
         from schemas.errors import StoreError
 
-        found = find_run(fileroot, run)
+        found = find_run(fileroot, complete_run_name(fileroot, run))
         paths = found.log_paths(replica)
         if not paths:
             who = "worker" if replica is None else f"replica {replica}"

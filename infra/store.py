@@ -160,6 +160,14 @@ class Store:
         """
         return [run for run in self.runs() if run.superseded_by is None]
 
+    def run_names(self) -> list[str]:
+        """Return the names of the visible runs.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        return [run for _, run in self._visible()]
+
     @property
     def _staging(self) -> Path:
         # Inside the store, hence on its file system, and under names that no *.parquet pattern matches.

@@ -13,7 +13,7 @@ from schemas.tables import DRIFT
 
 _STATUS: Final = {
     "frozen": "the reference was frozen: there was nothing to compare it with",
-    "unchanged": "rows, reference and settings are those of the last check, whose result this is",
+    "unchanged": "nothing has changed since the last check; its result is shown",
     "checked": "compared",
     "not_due": "no check was due: this is the last result",
 }
