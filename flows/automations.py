@@ -1,65 +1,38 @@
-"""Automations of the Prefect server, upserted by name: events that start deployments, events that become messages.
+"""Automations of the Prefect server, upserted by name, and the addresses of alerts in its Secret blocks.
 
-The address of a target is a secret: it comes from the environment or a Secret block, goes into a notification block of
-the server, which keeps it encrypted, and is neither logged nor part of an error.
+An address comes from the environment or from a Secret block, stays in a Secret block of the server, which keeps it
+encrypted, and is neither logged nor part of an error.
 """
 
-import os
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Final, cast
+from typing import Any, Final, NamedTuple, get_args
 from uuid import UUID
 
-from prefect.blocks.core import Block
-from prefect.blocks.notifications import CustomWebhookNotificationBlock, SlackWebhook
 from prefect.blocks.system import Secret
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.events.actions import RunDeployment, SendNotification
+from prefect.events.actions import RunDeployment
 from prefect.events.schemas.automations import Automation, AutomationCore, EventTrigger
-from prefect.types import SecretDict
+from prefect.exceptions import ObjectNotFound
 from pydantic import SecretStr
 
-from schemas.alerts import AlertName, AlertsConfig, AlertTarget, TargetKind
+from infra.notifications import check_address
+from schemas.alerts import AlertsConfig, TargetKind
 from schemas.deployment import Change, Registration, TriggerSpec
 from schemas.errors import ConfigError
-from schemas.events import (
-    CheckpointLanded,
-    ConsistencyViolated,
-    DriftDetected,
-    EvaluationCompleted,
-    EvaluationFailed,
-    Event,
-    GenerationDegenerate,
-    RegressionDetected,
-)
+from tasks.alerts.addresses import DEPLOYED_PREFIX, find_in_environment, name_block
 
-_EVENTS: Final[dict[AlertName, type[Event]]] = {
-    "landed": CheckpointLanded,
-    "completed": EvaluationCompleted,
-    "failed": EvaluationFailed,
-    "drift": DriftDetected,
-    "inconsistency": ConsistencyViolated,
-    "regression": RegressionDetected,
-    "degenerate": GenerationDegenerate,
-}
-_BLOCK_TYPES: Final[dict[TargetKind, type[Block]]] = {
-    "slack": SlackWebhook,
-    "webhook": CustomWebhookNotificationBlock,
-    "email": SlackWebhook,
-    "apprise": SlackWebhook,
-}
-"""Prefect's block for Slack takes every address that apprise knows."""
-_CRASHED: Final = "prefect.flow-run.Crashed"
-"""What the server says of a run whose process is gone: nobody else can."""
-_CRASH_SILENCE: Final = timedelta(hours=24)
-"""Time in which crashes of one evaluation are told once: attempts that end alike follow each other within hours."""
-
-_SUBJECT: Final = "{{ event.payload.title }}"
-_BODY: Final = "{{ event.payload.text }}"
-_CRASH_SUBJECT: Final = "Milepost: an evaluation crashed: {{ flow_run.name }}"
-_CRASH_BODY: Final = """Its process ended without a word, as after a kill or a reboot. What is finished is kept: the \
-same evaluation goes on where it stopped.
-run: {{ flow_run|ui_url }}"""
+_PAGE: Final = 200
+"""Deployments that are asked for at once: the server's own limit."""
+_EARLIER_AUTOMATIONS: Final = [
+    f"milepost alerts by {kind}{suffix}" for kind in get_args(TargetKind) for suffix in ("", ": crashes")
+]
+"""What earlier versions of Milepost sent alerts by."""
+_EARLIER_BLOCKS: Final = [
+    (block_type, f"milepost-{kind}")
+    for kind in get_args(TargetKind)
+    for block_type in ("slack-webhook", "custom-webhook")
+]
+"""Where they kept the addresses: type and name of each block."""
 
 
 def upsert_trigger(
@@ -89,136 +62,122 @@ def _automation_of(spec: TriggerSpec, deployment_id: str) -> AutomationCore:
     )
 
 
-def read_targets(config: AlertsConfig | None) -> dict[TargetKind, Block]:
-    """Return the notification block of each target of `config`, its address read.
+def read_addresses(client: SyncPrefectClient, config: AlertsConfig | None) -> dict[str, str]:
+    """Return the address of each target of `config`, by what the configuration calls the place where it is kept.
 
     Raises:
         ConfigError: the address of a target is absent or no address; it is not shown.
     """
-    return {kind: _notification_block(kind, target) for kind, target in (config.targets if config else {}).items()}
+    found: dict[str, str] = {}
+    for kind, target in (config.targets if config else {}).items():
+        found[target.secret] = _read_secret(client, kind, target.secret)
+        check_address(kind, target.secret, found[target.secret])
+    return found
 
 
-def upsert_alerts(
-    client: SyncPrefectClient, config: AlertsConfig | None, blocks: Mapping[TargetKind, Block]
-) -> list[Registration]:
-    """Make the server send what `config` asks for to `blocks`, and hold nothing of targets that it does not name."""
-    done: list[Registration] = []
-    for kind, block_type in _BLOCK_TYPES.items():
-        wanted: list[AutomationCore] = []
-        target = config.targets.get(kind) if config else None
-        if config is not None and target is not None:
-            saved = _save_block(blocks[kind], f"milepost-{kind}")
-            wanted = _alert_automations(kind, config.events_of(target), UUID(saved.id))
-            done.append(saved)
-        done.extend(_upsert(client, automation) for automation in wanted)
-        done.extend(_remove(client, set(_automation_names(kind)) - {automation.name for automation in wanted}))
-        if target is None:
-            done.extend(_delete_block(block_type, f"milepost-{kind}"))
+def upsert_addresses(client: SyncPrefectClient, addresses: Mapping[str, str]) -> list[Registration]:
+    """Make the server hold the addresses that came from the environment, and none that no deployment uses any more."""
+    done = [_save_block(client, secret, address) for secret, address in addresses.items() if secret.startswith("env:")]
+    used = _blocks_in_use(client)
+    for document in client.read_block_documents_by_type("secret", include_secrets=False):
+        name = document.name or ""
+        if name.startswith(DEPLOYED_PREFIX) and name not in used:
+            client.delete_block_document(document.id)
+            done.append(Registration(kind="alert target", name=name, id=str(document.id), change="removed"))
     return done
 
 
-def _automation_names(kind: TargetKind) -> tuple[str, str]:
-    return f"milepost alerts by {kind}", f"milepost alerts by {kind}: crashes"
+def carry_over_addresses(client: SyncPrefectClient, config: AlertsConfig) -> list[Registration]:
+    """Take over the addresses that an earlier version of Milepost has put into notification blocks."""
+    done: list[Registration] = []
+    for kind, target in config.targets.items():
+        for block_type, name in _EARLIER_BLOCKS:
+            held = _read_block(client, name, block_type) if name == f"milepost-{kind}" else None
+            if held is not None and _read_block(client, name_block(target.secret)) is None:
+                done.append(_save_block(client, target.secret, held.address))
+    return done
 
 
-def _alert_automations(kind: TargetKind, names: Sequence[AlertName], block_id: UUID) -> list[AutomationCore]:
-    told, crashes = _automation_names(kind)
-    automations: list[AutomationCore] = []
-    if names:
-        trigger = EventTrigger(
-            expect={_EVENTS[name].event for name in names},
-            match={"prefect.resource.id": "milepost.*", "milepost.alert": "send"},
-            for_each={"prefect.resource.id"},
-            within=timedelta(0),
-        )
-        action = SendNotification(block_document_id=block_id, subject=_SUBJECT, body=_BODY)
-        automations.append(AutomationCore(name=told, trigger=trigger, actions=[action]))
-    if "failed" in names:
-        trigger = EventTrigger(
-            expect={_CRASHED},
-            match={"prefect.resource.id": "prefect.flow-run.*"},
-            match_related={"prefect.resource.role": "flow", "prefect.resource.name": "evaluate"},
-            # a run is named for its checkpoint and dataset, so that its retries count together; the server acts on the
-            # first of the time
-            for_each={"prefect.resource.name"},
-            threshold=1,
-            within=_CRASH_SILENCE,
-        )
-        action = SendNotification(block_document_id=block_id, subject=_CRASH_SUBJECT, body=_CRASH_BODY)
-        automations.append(AutomationCore(name=crashes, trigger=trigger, actions=[action]))
-    return automations
+def remove_earlier_alerts(client: SyncPrefectClient) -> list[Registration]:
+    """Remove what an earlier version of Milepost sent alerts by: they would be sent twice."""
+    done = remove_automations(client, _EARLIER_AUTOMATIONS)
+    for block_type, name in _EARLIER_BLOCKS:
+        try:
+            held = client.read_block_document_by_name(name, block_type, include_secrets=False)
+        except ObjectNotFound:
+            continue
+        client.delete_block_document(held.id)
+        done.append(Registration(kind="alert target", name=name, id=str(held.id), change="removed"))
+    return done
 
 
-def _notification_block(kind: TargetKind, target: AlertTarget) -> Block:
-    address = _read_secret(kind, target.secret)
-    if kind == "email" and "format=" not in address:
-        address += f"{'&' if '?' in address else '?'}format=text"  # the default is HTML, where line breaks are nothing
-    if kind == "webhook":
-        if not address.startswith(("http://", "https://")):
-            raise ConfigError(f"alerts.webhook: what {target.secret} holds is no http(s) URL; it is not shown here")
-        return CustomWebhookNotificationBlock(
-            name="milepost",
-            url="{{url}}",
-            json_data={"title": "{{subject}}", "message": "{{body}}"},
-            secrets=SecretDict({"url": address}),
-            headers=None,
-            cookies=None,
-        )
-    from apprise import Apprise
-
-    if not Apprise().add(address):
-        example = {"slack": "https://hooks.slack.com/services/…", "email": "mailtos://user:password@host?to=…"}
-        raise ConfigError(
-            f"alerts.{kind}: what {target.secret} holds is no address that apprise knows, such as "
-            f"{example.get(kind, 'ntfy://topic')}; it is not shown here"
-        )
-    return SlackWebhook(url=SecretStr(address))
+def remove_automations(client: SyncPrefectClient, names: Sequence[str]) -> list[Registration]:
+    """Remove the automations of these names."""
+    held: list[Automation] = [found for name in names for found in client.read_automations_by_name(name)]
+    for automation in held:
+        client.delete_automation(automation.id)
+    return [Registration(kind="automation", name=each.name, id=str(each.id), change="removed") for each in held]
 
 
-def _read_secret(kind: TargetKind, secret: str) -> str:
+def _read_secret(client: SyncPrefectClient, kind: TargetKind, secret: str) -> str:
     source, _, name = secret.partition(":")
     if source == "env":
-        address = os.environ.get(name, "").strip()
+        address = find_in_environment(secret)
         if not address:
             raise ConfigError(
                 f"alerts.{kind}.secret is {secret}, and {name} is not set; export it for `milepost deploy`"
             )
         return address
-    try:
-        return str(cast("Secret[str]", Secret.load(name)).get())
-    except ValueError as exc:
+    found = _read_block(client, name)
+    if found is None:
         raise ConfigError(
             f"alerts.{kind}.secret is {secret}, and the server has no Secret block {name!r}; make one in its UI under "
             "Blocks, or name an environment variable"
-        ) from exc
+        )
+    return found.address
 
 
-def _save_block(block: Block, name: str) -> Registration:
-    held = _load_block(type(block), name)
-    if held is not None and held.model_dump() | block.model_dump() == held.model_dump():
-        return Registration(kind="alert target", name=name, id=_block_id(held), change="unchanged")
-    saved = block.save(name, overwrite=True)
+class _HeldSecret(NamedTuple):
+    """A Secret block of the server."""
+
+    id: str
+    """Its id."""
+    address: str
+    """What it holds."""
+
+
+def _read_block(client: SyncPrefectClient, name: str, block_type: str = "secret") -> _HeldSecret | None:
+    try:
+        document = client.read_block_document_by_name(name, block_type, include_secrets=True)
+    except ObjectNotFound:
+        return None
+    held: dict[str, Any] = document.data
+    inner = held.get("secrets")  # of a custom webhook
+    address = held.get("value") or held.get("url") if not inner else inner.get("url")
+    return _HeldSecret(str(document.id), str(address or ""))
+
+
+def _blocks_in_use(client: SyncPrefectClient) -> set[str]:
+    """Return the names of the Secret blocks that the deployments of the server name."""
+    used: set[str] = set()
+    offset = 0
+    while page := client.read_deployments(limit=_PAGE, offset=offset):
+        offset += _PAGE
+        for each in page:
+            alerts = (each.parameters.get("config") or {}).get("alerts") or {}
+            targets = [alerts.get(kind) for kind in get_args(TargetKind)]
+            used |= {name_block(str(target["secret"])) for target in targets if target}
+    return used
+
+
+def _save_block(client: SyncPrefectClient, secret: str, address: str) -> Registration:
+    name = name_block(secret)
+    held = _read_block(client, name)
+    if held is not None and held.address == address:
+        return Registration(kind="alert target", name=name, id=held.id, change="unchanged")
+    saved = Secret(value=SecretStr(address)).save(name, overwrite=True)
     change: Change = "created" if held is None else "updated"
     return Registration(kind="alert target", name=name, id=str(saved), change=change)
-
-
-def _delete_block(block_type: type[Block], name: str) -> list[Registration]:
-    held = _load_block(block_type, name)
-    if held is None:
-        return []
-    block_type.delete(name)
-    return [Registration(kind="alert target", name=name, id=_block_id(held), change="removed")]
-
-
-def _load_block(block_type: type[Block], name: str) -> Block | None:
-    try:
-        return cast("Block", block_type.load(name))
-    except ValueError:
-        return None  # how Prefect says that there is none
-
-
-def _block_id(block: Block) -> str:
-    return str(block._block_document_id)  # pyright: ignore[reportPrivateUsage] # no public name holds it
 
 
 def _upsert(client: SyncPrefectClient, wanted: AutomationCore) -> Registration:
@@ -238,10 +197,3 @@ def _upsert(client: SyncPrefectClient, wanted: AutomationCore) -> Registration:
 def _content(automation: AutomationCore) -> dict[str, object]:
     """What an automation is, apart from its id; sets compare as sets."""
     return automation.model_dump(include=set(AutomationCore.model_fields) - {"owner_resource"})
-
-
-def _remove(client: SyncPrefectClient, names: set[str]) -> list[Registration]:
-    held: list[Automation] = [found for name in sorted(names) for found in client.read_automations_by_name(name)]
-    for automation in held:
-        client.delete_automation(automation.id)
-    return [Registration(kind="automation", name=each.name, id=str(each.id), change="removed") for each in held]

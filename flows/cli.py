@@ -295,6 +295,7 @@ def doctor(
         from infra.diagnostics import Surroundings, diagnose
         from infra.engine_environment import find_engine_python
         from schemas.diagnosis import CheckStatus, Diagnosis
+        from tasks.alerts.diagnosis import check_alerts
 
         reach_loopback_directly()
         load_prefect()
@@ -307,7 +308,7 @@ def doctor(
             prefect_api_url=os.environ.get("PREFECT_API_URL"),
             prefect_api_source=source,
         )
-        found = Diagnosis(checks=tuple(diagnose(surroundings, quick=quick)))
+        found = Diagnosis(checks=(*diagnose(surroundings, quick=quick), *check_alerts(fileroot)))
         steps.stop()
         show(found, lambda diagnosis: print_checks(diagnosis.checks), as_json=as_json)
     if any(check.status is CheckStatus.MISSING for check in found.checks):

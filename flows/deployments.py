@@ -1,6 +1,6 @@
 """Registers what prefect.yaml declares with a Prefect server: what is there already and equal is left untouched."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +13,21 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, ParameterTypeError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
-from flows.automations import read_targets, upsert_alerts
+from flows.automations import (
+    carry_over_addresses,
+    read_addresses,
+    remove_automations,
+    remove_earlier_alerts,
+    upsert_addresses,
+)
 from flows.deployment_launcher import WORKING_DIR
 from flows.gpu_budget import ensure_budget
 from flows.preflight import check_layout_elsewhere
 from flows.registration import register, to_schedule
 from flows.work_pools import COMMAND, PROCESS, ensure_closed_pool, is_closed, new_pool, run_command
+from schemas.alerts import AlertsConfig
 from schemas.config import EvaluationConfig
 from schemas.deployment import (
     Change,
@@ -37,6 +44,8 @@ from tasks.watching.settling import make_evaluation
 PREFECT_FILE: Final = Path(__file__).with_name("prefect.yaml")
 """The declarations that come with Milepost."""
 
+_LANDED: Final = "milepost follow-up of a landed checkpoint"
+"""The trigger that only a configuration with the alert `landed` needs."""
 _UNLIMITED_QUEUE: Final = "default"
 """Every pool has it; what runs there waits for evaluations instead of being one."""
 
@@ -112,7 +121,8 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
         if wanted.root is not None and pool.type == PROCESS:  # other pools have folders of their own
             evaluations = [make_evaluation(wanted.config)] if wanted.config else []
             wanted = replace(wanted, root=find_root(wanted.root, evaluations, is_patient=True))
-        blocks = read_targets(alerts)
+        addresses = read_addresses(client, alerts)
+        declared = {spec.name: [trigger.name for trigger in spec.triggers] for spec in specs}
         specs = tuple(complete_spec(spec, wanted, pool, held[spec.name]) for spec in specs)
         for spec in specs:
             _check_parameters(flows[spec.name], spec)
@@ -122,8 +132,12 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
             done += ensure_budget(client, wanted.gpus)
         for spec in specs:
             done.extend(register(client, flows[spec.name], spec, held[spec.name]))
-        if alerts is not None:
-            done.extend(upsert_alerts(client, alerts, blocks))
+            kept = {trigger.name for trigger in spec.triggers}
+            done.extend(remove_automations(client, [name for name in declared[spec.name] if name not in kept]))
+        if alerts is None:
+            done.extend(carry_over_addresses(client, _alerts_of(specs)))
+        done.extend(remove_earlier_alerts(client))
+        done.extend(upsert_addresses(client, addresses))
         return DeployReport(api_url=str(client.api_url).rstrip("/"), registrations=tuple(done))
 
 
@@ -174,9 +188,15 @@ def complete_spec(
     if wanted.root is not None and "root" in parameters and held.get("root") != str(wanted.root):
         parameters["root"] = str(wanted.root)
         is_active = {each.slug: True for each in spec.schedules}
+    takes_landed = any(
+        "landed" in alerts.events_of(target)
+        for alerts in [_read_alerts(parameters)]
+        for target in alerts.targets.values()
+    )
     return spec.model_copy(
         update={
             "parameters": parameters,
+            "triggers": tuple(each for each in spec.triggers if each.name != _LANDED or takes_landed),
             "schedules": tuple(
                 # one that somebody has deleted is off
                 each.model_copy(update={"active": is_active.get(each.slug, each.active and before is None)})
@@ -185,6 +205,20 @@ def complete_spec(
             "work_pool": spec.work_pool.model_copy(update={"name": pool.name, "job_variables": variables}),
         }
     )
+
+
+def _alerts_of(specs: Sequence[DeploymentSpec]) -> AlertsConfig:
+    """Return who is alerted by what is deployed."""
+    return next((_read_alerts(spec.parameters) for spec in specs if "config" in spec.parameters), AlertsConfig())
+
+
+def _read_alerts(parameters: Mapping[str, JsonValue]) -> AlertsConfig:
+    config = parameters.get("config")
+    alerts = config.get("alerts") if isinstance(config, dict) else None
+    try:
+        return AlertsConfig.model_validate(alerts or {})
+    except ValidationError:  # the parameters as a whole are looked at afterwards
+        return AlertsConfig()
 
 
 def _check_parameters(flow: "Flow[..., Any]", spec: DeploymentSpec) -> None:

@@ -20,11 +20,12 @@ from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
 from prefect.states import Cancelled, Crashed
 
 from infra.processes import end_processes
+from tasks.alerts.task import follow_up_run
 
 _AT_WORK: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 _RUN_ID: Final = "PREFECT__FLOW_RUN_ID"
 """Environment variable of a run's process, and of those that it starts."""
-_WHY: Final = "its worker is gone; what is finished is kept: the same evaluation goes on where it stopped"
+_WHY: Final = "its worker is gone"
 
 
 def end_leftover_runs(client: SyncPrefectClient, pool: str, worker: str, *, grace_s: float) -> int:
@@ -44,6 +45,8 @@ def end_leftover_runs(client: SyncPrefectClient, pool: str, worker: str, *, grac
     for run in _runs_at_work(client, pool):  # some have told their own end
         is_unwanted = run.state is not None and run.state.type == StateType.CANCELLING
         client.set_flow_run_state(run.id, Cancelled() if is_unwanted else Crashed(message=_WHY), force=True)
+        if not is_unwanted and run.deployment_id is not None:
+            follow_up_run(client, run.id)
     return len(runs)
 
 

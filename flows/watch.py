@@ -1,9 +1,11 @@
 """Watch a folder of checkpoints: the flow `reconcile`, and what the watcher has to do with a Prefect server."""
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from prefect import flow
 from prefect.client.schemas.responses import DeploymentResponse
@@ -18,7 +20,7 @@ from schemas.errors import LaunchError, SetupError, TransientError
 from schemas.events import CheckpointLanded, EvaluationFailed
 from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
 from tasks.alerts.ledger import alert_folder, end_failures, was_told
-from tasks.alerts.task import announce, announce_failure, dataset_of
+from tasks.alerts.task import announce, announce_failure, dataset_of, deliver_waiting
 from tasks.inference.layout import check_layout
 from tasks.validation_set.loading import load_graded
 from tasks.watching.launching import EvaluationLauncher, LocalLauncher
@@ -26,6 +28,9 @@ from tasks.watching.reconciler import Reconciler
 from tasks.watching.root import find_root
 from tasks.watching.selection import check_selection
 from tasks.watching.settling import Evaluation, make_evaluation
+
+_DELIVER_S: Final = 30.0
+"""Seconds between two looks for alerts that are due."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +69,26 @@ def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_pat
     real = find_root(root, evaluations, is_patient=is_patient)
     launcher = _choose_launcher(configs)
     reconciler = Reconciler(real, evaluations, launcher, on_landed=_tell_landed, on_given_up=_tell_given_up)
-    return reconciler.run(once=once, is_patient=is_patient)
+    with _waiting_delivered([config.cluster.folder for config in configs]):
+        return reconciler.run(once=once, is_patient=is_patient)
+
+
+@contextmanager
+def _waiting_delivered(fileroots: Sequence[Path]) -> Generator[None]:
+    """Deliver the alerts that wait for their targets while the block runs, as they come due."""
+    ended = threading.Event()
+
+    def deliver() -> None:
+        while not ended.wait(_DELIVER_S):
+            for fileroot in set(fileroots):
+                deliver_waiting(fileroot)
+
+    thread = threading.Thread(target=deliver, name="alerts", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def _choose_launcher(configs: Sequence[EvaluationConfig]) -> EvaluationLauncher:

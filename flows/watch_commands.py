@@ -99,6 +99,8 @@ def _print_status(status: "WatchStatus") -> None:
     def name_of(checkpoint: "WatchedCheckpoint") -> str:
         return str(checkpoint.path.relative_to(status.root))
 
+    for alert in status.undelivered_alerts:
+        OUT.print(safe_text(f"alert not delivered: {alert}"), style="yellow", soft_wrap=True)
     if not status.checkpoints:
         OUT.print(safe_text(f"no checkpoints in {status.root} yet"), soft_wrap=True)
         return

@@ -25,6 +25,23 @@ def _checked_secret(value: str) -> str:
     return value
 
 
+class Delivery(Model):
+    """One message of an alert to one target."""
+
+    target: TargetKind
+    """Kind of the target."""
+    secret: str
+    """Where the target's address is kept, as in the configuration."""
+    delivered_at: datetime | None = None
+    """When the target took the message; None while it waits."""
+    num_attempts: int = 0
+    """Attempts until now."""
+    next_at: datetime | None = None
+    """Earliest time of the next attempt; None where none is made any more."""
+    error: str = ""
+    """Why the last attempt failed."""
+
+
 class AlertRecord(Model):
     """What is kept of an event, so that its cause is told once."""
 
@@ -47,9 +64,21 @@ class AlertRecord(Model):
     silenced: bool
     """Whether no message was sent, as one about the same subject had been a short time before."""
     told: bool = True
-    """Whether a Prefect server has taken it that goes on after the command; else it is told at the next occasion."""
+    """Whether every target has it; without targets, whether a Prefect server that goes on after the command has the
+    event."""
+    title: str = ""
+    """Title of the message."""
+    text: str = ""
+    """Text of the message."""
+    deliveries: tuple[Delivery, ...] = ()
+    """The message to each target; empty where the configuration sends it to none."""
     ended: bool = False
     """Whether its cause has ended since, as a failure's does when an evaluation completes: met again, it is news."""
+
+    @property
+    def undelivered(self) -> tuple[Delivery, ...]:
+        """The messages that their targets do not have yet."""
+        return tuple(each for each in self.deliveries if each.delivered_at is None)
 
 
 class AlertTarget(Section):

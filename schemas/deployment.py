@@ -62,12 +62,16 @@ class TriggerSpec(Model):
     """Whether it acts when it is registered for the first time."""
     match: dict[str, str | list[str]]
     """Labels of the event's resource."""
+    match_related: dict[str, str | list[str]] = Field(default_factory=dict)
+    """Labels of a resource that the event is related to, such as the flow of a run."""
+    after: tuple[str, ...] = ()
+    """Names of the events after which those of `expect` have to come; empty: at any time."""
     expect: tuple[str, ...]
     """Names of the events."""
     for_each: tuple[str, ...] = ()
     """Labels whose values are counted apart."""
-    posture: Literal["Reactive"] = "Reactive"
-    """It acts on what happens, not on what fails to happen."""
+    posture: Literal["Reactive", "Proactive"] = "Reactive"
+    """Whether it acts on what happens, or on what fails to happen `within` so many seconds."""
     threshold: int = Field(default=1, ge=1)
     """Events that it takes."""
     within: float = Field(default=0, ge=0)

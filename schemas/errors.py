@@ -16,6 +16,7 @@
     ├── WorkerError                     a replica ended before its work was done
     │   └── WorkerLostError             it died or hung: give its work to a fresh one
     └── DistributedEvaluationError      what the replicas made does not add up: publish nothing
+        ├── ReplicasDisagreeError       replicas that should agree do not, as an event has said: tell nobody twice
         └── MergeError                  a planned sample is missing or was made from another prompt
 
 A message names the value seen, the values allowed and the next step. Foreign exceptions are translated once, in the
@@ -107,6 +108,10 @@ class WorkerLostError(WorkerError):
 
 class DistributedEvaluationError(MilepostError):
     """What the replicas made does not add up; no metric is published."""
+
+
+class ReplicasDisagreeError(DistributedEvaluationError):
+    """Replicas that should agree do not; an event of its own has said so."""
 
 
 class MergeError(DistributedEvaluationError):

@@ -185,6 +185,8 @@ class WatchStatus(Model):
     """The lines."""
     counts: dict[CellState, int]
     """Cells by state."""
+    undelivered_alerts: tuple[str, ...] = ()
+    """One line per alert of the fileroot that a target does not have yet."""
 
 
 class WatchOutcome(Model):

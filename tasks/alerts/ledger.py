@@ -26,9 +26,9 @@ def make_record(folder: Path, event: Event, *, training: str, silence: timedelta
     cause that is still there after that is told then.
     """
     event_id = str(event.event_id)
-    while (before := _read_record(_path_of(folder, event_id))) is not None and _is_over(before, now - silence):
+    while (before := read_record(folder, event_id)) is not None and _is_over(before, now - silence):
         event_id = _next_id(event_id)
-    if before is not None and before.told:
+    if before is not None and (before.told or before.undelivered):
         return None
     record = AlertRecord(
         event=event.event,
@@ -47,13 +47,18 @@ def make_record(folder: Path, event: Event, *, training: str, silence: timedelta
     return record.model_copy(update={"silenced": is_silenced})
 
 
-def enter_record(folder: Path, record: AlertRecord) -> None:
-    """Enter a record in the place of an earlier one of its cause; a ledger that cannot be written silences nothing."""
+def enter_record(folder: Path, record: AlertRecord) -> bool:
+    """Enter a record in the place of an earlier one of its cause; a ledger that cannot be written silences nothing.
+
+    Returns whether it is entered.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_text_atomically(_path_of(folder, record.event_id), record.model_dump_json())
     except (OSError, StoreError) as exc:
         logger.warning("%s cannot be written (%s): this alert may be told again", folder, exc)
+        return False
+    return True
 
 
 def end_failures(folder: Path, *, checkpoint: str, subject: str) -> None:
@@ -66,7 +71,7 @@ def end_failures(folder: Path, *, checkpoint: str, subject: str) -> None:
 
 def read_ledger(folder: Path) -> list[AlertRecord]:
     """Return what was entered, the oldest first; what is no record is passed over."""
-    records = filter(None, map(_read_record, folder.glob("*.json")))
+    records = filter(None, map(_read_path, folder.glob("*.json")))
     return sorted(records, key=lambda record: record.occurred_at)
 
 
@@ -75,7 +80,7 @@ def was_told(folder: Path, event: Event, *, since: datetime | None) -> bool:
     return any(
         (record.event, record.checkpoint, record.subject) == (event.event, event.checkpoint, event.subject)
         for record in read_ledger(folder)
-        if record.told and (since is None or record.occurred_at >= since)
+        if (record.told or record.undelivered) and (since is None or record.occurred_at >= since)
     )
 
 
@@ -108,7 +113,12 @@ def _path_of(folder: Path, event_id: str) -> Path:
     return folder / f"{event_id}.json"
 
 
-def _read_record(path: Path) -> AlertRecord | None:
+def read_record(folder: Path, event_id: str) -> AlertRecord | None:
+    """Return the record of an event; None where there is none that can be read."""
+    return _read_path(_path_of(folder, event_id))
+
+
+def _read_path(path: Path) -> AlertRecord | None:
     try:
         return AlertRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from infra.plain_text import to_plain_line, to_title
-from schemas.config import EvaluationConfig
 from schemas.events import Event
 
 
@@ -16,8 +15,10 @@ class Message(NamedTuple):
     """Some lines."""
 
 
-def compose(event: Event, config: EvaluationConfig, *, run_page: str) -> Message:
-    """Return the message about `event`; `run_page`: URL of the Prefect run, empty where there is none.
+def compose(event: Event, training: str, *, run_page: str) -> Message:
+    """Return the message about `event`.
+
+    `training`: experiment and trial. `run_page`: URL of the Prefect run, empty where there is none.
 
     Names come from folders and datasets: each is kept on one line and without angle brackets.
     """
@@ -27,7 +28,7 @@ def compose(event: Event, config: EvaluationConfig, *, run_page: str) -> Message
         "checkpoint": f"{event.checkpoint}{step}",
         "dataset": dataset,
         "since": event.since,
-        "experiment": f"{config.experiment_name}/{config.trial_name}",
+        "experiment": training,
         "see": event.link,
         "run": run_page,
     }

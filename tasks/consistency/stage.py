@@ -17,7 +17,7 @@ from infra.checkpoints.weight_sample import sample_weights
 from infra.run_directory import RunDirectory
 from schemas.config import EvaluationConfig
 from schemas.consistency import ConsistencyCheck, ConsistencyReport, ReplicaReport, WorkerName
-from schemas.errors import DistributedEvaluationError
+from schemas.errors import ReplicasDisagreeError
 from schemas.inference import CanaryRecord, EngineFacts
 from schemas.run import RunIdentity
 from schemas.states import WorkerOutcome
@@ -80,7 +80,7 @@ def settle_disagreement(config: EvaluationConfig, session: RunSession, report: C
     """Do what consistency.on_violation says, and return whether a new attempt was begun that has to be generated.
 
     Raises:
-        DistributedEvaluationError: the replicas disagree and that fails the run, or nobody can say which to set aside.
+        ReplicasDisagreeError: the replicas disagree and that fails the run, or nobody can say which to set aside.
     """
     if report.verdict != "disagree":
         if report.verdict == "cannot_tell" and len(report.replicas) > 1:
@@ -101,7 +101,7 @@ def settle_disagreement(config: EvaluationConfig, session: RunSession, report: C
         session.make_again(config, suspects, report.message, avoided_nodes=avoided)
         return True
     why = "; nobody can say which of them is wrong, so none can be set aside" if action == "quarantine" else ""
-    raise DistributedEvaluationError(
+    raise ReplicasDisagreeError(
         f"the replicas disagree{why}: {report.message}. No metric is published, the samples are kept in "
         f"{session.run.path}. See the logs of the replicas named and their machines; then the same command with "
         "consistency.on_violation=quarantine makes their samples again elsewhere, with =warn it publishes all"

@@ -15,6 +15,8 @@ from schemas.watch import (
     WatchedEvaluation,
     WatchStatus,
 )
+from tasks.alerts.delivery import describe_undelivered, read_undelivered
+from tasks.alerts.ledger import alert_folder
 from tasks.watching.evaluation_key import evaluation_name
 from tasks.watching.observation import Observation
 from tasks.watching.root import describe_unreadable, make_observer
@@ -59,7 +61,15 @@ def read_status(root: Path, evaluations: Sequence[Evaluation], *, now: datetime)
     )
     counts: Counter[CellState] = Counter(cell.state for one in checkpoints for cell in one.cells)
     columns = tuple(WatchedEvaluation(key=one.folder.key, name=evaluation_name(one.config)) for one in evaluations)
-    return WatchStatus(root=root, evaluations=columns, checkpoints=checkpoints, counts=dict(counts))
+    folders = {alert_folder(evaluation.config.cluster.folder) for evaluation in evaluations}
+    alerts = [describe_undelivered(each) for folder in sorted(folders) for each in read_undelivered(folder)]
+    return WatchStatus(
+        root=root,
+        evaluations=columns,
+        checkpoints=checkpoints,
+        counts=dict(counts),
+        undelivered_alerts=tuple(alerts),
+    )
 
 
 def _read_landed(root: Path, evaluation: Evaluation) -> list[LandedCheckpoint]:

@@ -5,11 +5,12 @@ from typing import Any
 
 
 class Sink(ThreadingHTTPServer):
-    """Takes what is posted to it; under /broken it answers 500."""
+    """Takes what is posted to it; under /broken it answers 500 until it is mended."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Post)
         self.posted: list[tuple[str, str]] = []
+        self.is_mended = False
 
     @property
     def place(self) -> str:
@@ -27,7 +28,7 @@ class _Post(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         self.server.posted.append((self.path, body))
-        self.send_response(500 if self.path == "/broken" else 200)
+        self.send_response(500 if self.path == "/broken" and not self.server.is_mended else 200)
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:

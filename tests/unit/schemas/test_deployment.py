@@ -18,9 +18,9 @@ def tree() -> dict[str, Any]:
     return found
 
 
-def test_the_file_declares_the_four_deployments(tree: dict[str, Any]) -> None:
+def test_the_file_declares_the_five_deployments(tree: dict[str, Any]) -> None:
     specs = {spec.name: spec for spec in DeploymentFile.model_validate(tree).deployments}
-    assert set(specs) == {"evaluate", "evaluate-on-landing", "evaluate-recurring", "reconcile"}
+    assert set(specs) == {"evaluate", "evaluate-on-landing", "evaluate-recurring", "reconcile", "follow-up"}
     assert [trigger.expect for trigger in specs["evaluate-on-landing"].triggers] == [("milepost.checkpoint.landed",)]
     schedules = [schedule for spec in specs.values() for schedule in spec.schedules]
     assert not any(schedule.active for schedule in schedules)
@@ -31,7 +31,8 @@ def test_each_entrypoint_is_a_flow(tree: dict[str, Any]) -> None:
     for spec in DeploymentFile.model_validate(tree).deployments:
         module, _, name = spec.entrypoint.rpartition(".")
         source = (ROOT / f"{module.replace('.', '/')}.py").read_text("utf-8")
-        assert f'@flow(name="{name}"' in source
+        flow = name.replace("_", "-")
+        assert f'@flow(name="{flow}"' in source
         assert f"def {name}(" in source
 
 

@@ -2,13 +2,10 @@
 
 import pytest
 
-from schemas.config import EvaluationConfig
 from schemas.events import CheckpointLanded, DriftDetected
 from tasks.alerts.message import compose
 
-CONFIG = EvaluationConfig.model_validate(
-    {"experiment_name": "team", "actor": {"path": "c"}, "valid_dataset": {"path": "d"}}
-)
+TRAINING = "team/trial0"
 
 
 def drift(checkpoint: str) -> DriftDetected:
@@ -27,7 +24,7 @@ def drift(checkpoint: str) -> DriftDetected:
 
 
 def test_all_that_is_known_is_said() -> None:
-    message = compose(drift("ckpt"), CONFIG, run_page="http://server/run/1")
+    message = compose(drift("ckpt"), TRAINING, run_page="http://server/run/1")
     assert message.title == "Milepost: Drift of the validation set: ckpt"
     assert message.text.splitlines() == [
         "num_prompt_tokens by 0.41; v3 against v2",
@@ -44,11 +41,11 @@ def test_what_is_unknown_has_no_line() -> None:
     landed = CheckpointLanded(
         checkpoint="c", global_step=None, message="c is whole", weight_digest=None, announced_by="watcher"
     )
-    assert compose(landed, CONFIG, run_page="").text == "c is whole\ncheckpoint: c\nexperiment: team/trial0"
+    assert compose(landed, TRAINING, run_page="").text == "c is whole\ncheckpoint: c\nexperiment: team/trial0"
 
 
 def test_a_long_path_keeps_the_end_that_names_the_checkpoint() -> None:
-    message = compose(drift(f"/{'team/' * 50}checkpoint-100"), CONFIG, run_page="")
+    message = compose(drift(f"/{'team/' * 50}checkpoint-100"), TRAINING, run_page="")
     assert len(message.title) == 120
     assert message.title.startswith("Milepost: Drift of the validation set: …")
     assert message.title.endswith("team/checkpoint-100")
@@ -56,7 +53,7 @@ def test_a_long_path_keeps_the_end_that_names_the_checkpoint() -> None:
 
 @pytest.mark.parametrize("name", ["a\nreport: http://evil", "<!channel> <script>", "a\x1b[31m\x00b", "c" * 50_000])
 def test_a_name_is_one_short_line_without_markup(name: str) -> None:
-    message = compose(drift(name), CONFIG, run_page="")
+    message = compose(drift(name), TRAINING, run_page="")
     assert len(message.title) <= 120
     assert len(message.text.splitlines()) == 6
     assert len(message.text) < 5_000
