@@ -40,6 +40,8 @@ class CheckpointReport(Model):
     """The training epoch, from 0, that they give."""
     problems: tuple[str, ...]
     """Each reason against `complete`, with what to do."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of it that is no reason against `complete`."""
     architecture: str | None = None
     """First entry of `architectures` in config.json."""
     dtype: str | None = None

@@ -24,6 +24,7 @@ from infra.checkpoints.global_step import find_position
 from infra.checkpoints.hub import find_snapshot, is_hub_id
 from infra.checkpoints.huggingface import InspectedModel
 from infra.checkpoints.layouts.base import is_folder, is_weights, names_in
+from infra.checkpoints.links import describe_links
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.safetensors_header import Tensor, read_header
 from infra.tokenizer.files import VOCABULARY_FILES
@@ -96,6 +97,7 @@ def inspect(folder: Path, options: InspectionOptions) -> CheckpointReport:
             "global_step": position.global_step,
             "epoch": position.epoch,
             "problems": tuple(findings.problems),
+            "notes": (*describe_links(folder), *whole.notes),
             "weight_files": (folder / WEIGHTS_NAME,) if tensors else (),
             "num_parameters": None if whole.num_parameters is None else whole.num_parameters + own,
             "tokenizer_folder": whole.tokenizer_folder or whole.path,

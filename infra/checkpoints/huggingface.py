@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from infra.checkpoints.adapter_config import CONFIG_NAME as ADAPTER_CONFIG
+from infra.checkpoints.architecture import check_writes_text, read_architecture
 from infra.checkpoints.findings import Findings
 from infra.checkpoints.global_step import find_position
+from infra.checkpoints.links import describe_links
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.safetensors_header import Tensor
 from infra.checkpoints.structure import NESTED_CONFIGS, check_structure, find_embedding
@@ -72,10 +74,11 @@ def inspect(folder: Path, options: InspectionOptions) -> InspectedModel:
     findings.needs_conversion = weights.needs_conversion
     tokenizer_folder = options.tokenizer_folder or folder
     tokenizer_eos, has_chat_template = _read_tokenizer(tokenizer_folder, findings)
-    if config and weights.tensors and not weights.problems:
+    if (problem := check_writes_text(config)) is not None:
+        findings.problems.append(problem)
+    elif config and weights.tensors and not weights.problems:
         findings.problems.extend(check_structure(config, weights.tensors))
     generation = _try_json(folder / "generation_config.json", findings)
-    architectures = config.get("architectures")
     position = find_position(folder)
     report = CheckpointReport(
         path=folder,
@@ -84,9 +87,8 @@ def inspect(folder: Path, options: InspectionOptions) -> InspectedModel:
         global_step=position.global_step,
         epoch=position.epoch,
         problems=tuple(findings.problems),
-        architecture=str(cast("list[object]", architectures)[0])
-        if isinstance(architectures, list) and architectures
-        else None,
+        notes=describe_links(folder, tokenizer_folder),
+        architecture=read_architecture(config),
         dtype=_find_dtype(config, weights),
         weight_files=weights.files,
         num_parameters=sum(tensor.num_elements for tensor in weights.tensors.values()) if weights.tensors else None,

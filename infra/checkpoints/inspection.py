@@ -10,11 +10,14 @@ from typing import Final
 
 from infra.checkpoints import adapter, huggingface
 from infra.checkpoints.global_step import find_position
-from infra.checkpoints.layouts.registry import LAYOUTS, Recognised, is_unfinished, recognise
+from infra.checkpoints.layouts.base import Contents, holds_weights, names_in
+from infra.checkpoints.layouts.registry import LAYOUTS, Recognised, is_unfinished, layouts_of, recognise
 from infra.checkpoints.options import InspectionOptions
 from schemas.checkpoint import CheckpointReport
 
 _MAX_NAMES: Final = 5
+_NUM_PARENTS: Final = 3
+"""Folders above a part of a save to look for the save in: trainers nest as in global_step_120/actor/huggingface."""
 
 
 def inspect_checkpoint(
@@ -42,6 +45,9 @@ def inspect_checkpoint(
             return _refuse(folder, f"{folder}: this is a file; name the folder that holds config.json and the weights")
         names = sorted(entry.name for entry in folder.iterdir())
         recognised = recognise(folder, frozenset(names))
+        conversion = _enclosing_conversion(folder, frozenset(names))
+        if conversion is not None:
+            recognised = Recognised(conversion.layout, Contents(None, conversion.contents.conversion))
         if recognised is not None:
             return _inspect(folder, recognised, options)
     except OSError as exc:
@@ -53,6 +59,17 @@ def inspect_checkpoint(
         problem = f"{folder}: cannot be read ({exc.strerror}: {exc.filename}); {advice}"
         return CheckpointReport(path=folder, status="incomplete", layout="", global_step=None, problems=(problem,))
     return _refuse(folder, _describe_unknown(folder, names))
+
+
+def _enclosing_conversion(folder: Path, names: frozenset[str]) -> Recognised | None:
+    """Return the save that a folder without weights is a part of, where that is a dump: verl's `actor` for one."""
+    if holds_weights(names):
+        return None
+    for above in list(folder.absolute().parents)[:_NUM_PARENTS]:
+        recognised = recognise(above, names_in(above)) if any(layouts_of(above)) else None
+        if recognised is not None and recognised.contents.conversion is not None:
+            return recognised
+    return None
 
 
 def _inspect(folder: Path, recognised: Recognised, options: InspectionOptions) -> CheckpointReport:

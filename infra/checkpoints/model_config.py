@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Final, cast
 
+from infra.regular_files import advise, read_regular
 from infra.tokenizer.files import JsonObject, read_json_object, read_optional_json
 from schemas.checkpoint import CheckpointReport
 from schemas.errors import CheckpointError
@@ -76,6 +77,6 @@ def _kept(value: object) -> object:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as exc:
-        raise CheckpointError(f"{path}: cannot be read ({exc.strerror}); check that it is there and its mode") from exc
+        raise CheckpointError(f"{path}: cannot be read ({exc.strerror}); {advise(exc)}") from exc

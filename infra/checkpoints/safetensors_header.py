@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
+from infra.regular_files import open_regular
 from schemas.errors import CheckpointError
 
 MAX_HEADER_BYTES: Final = 100_000_000
@@ -42,7 +43,7 @@ def read_header(path: Path) -> dict[str, Tensor]:
         CheckpointError: the file is cut, padded or not safetensors, with the numbers.
         OSError: it cannot be opened or read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size == 0:
             raise CheckpointError(f"{path.name}: the file is empty (0 bytes); copy or save it again")

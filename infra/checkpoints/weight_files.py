@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from infra.checkpoints.findings import list_names
 from infra.checkpoints.safetensors_header import Tensor, read_header
+from infra.regular_files import advise
 from infra.tokenizer.files import JsonObject, read_json_object
 from schemas.errors import CheckpointError
 
@@ -107,7 +108,7 @@ def _check_shard(path: Path, found: WeightFiles) -> dict[str, Tensor]:
         )
         return {}
     except OSError as exc:
-        found.problems.append(f"{path.name}: cannot be read ({exc.strerror}); check its permissions")
+        found.problems.append(f"{path.name}: cannot be read ({exc.strerror}); {advise(exc)}")
         return {}
     except CheckpointError as exc:
         found.files = (*found.files, path)

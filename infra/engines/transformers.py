@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
 from infra.engines.device import collect_facts
+from infra.engines.loaded_weights import check_loading_report
 from infra.engines.lora import merge_adapter
 from schemas.errors import EngineError, SetupError
 from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
@@ -208,14 +209,17 @@ def _load(spec: EngineSpec, num_threads: int | None) -> "tuple[PreTrainedModel, 
     if spec.memory_ratio is not None and torch.cuda.is_available():
         for device in range(num_gpus):
             torch.cuda.set_per_process_memory_fraction(spec.memory_ratio, device)
-    model = AutoModelForCausalLM.from_pretrained(
+    model, report = AutoModelForCausalLM.from_pretrained(
         spec.model_path,
         dtype=spec.dtype,
         trust_remote_code=spec.trust_remote_code,
         use_safetensors=True,
         local_files_only=True,
         device_map="auto" if num_gpus > 1 else None,
+        ignore_mismatched_sizes=True,  # named by the report, which is checked
+        output_loading_info=True,
     )
+    check_loading_report(report, type(model).__name__, spec.model_path)
     if num_gpus == 1 and torch.cuda.is_available():
         model = model.to("cuda")
     if spec.adapter is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, finite, translated
 from infra.engines.cache_size import kv_cache_bytes
 from infra.engines.device import collect_facts
+from infra.engines.loaded_weights import check_nothing_is_left_out
 from infra.machine import available_memory_bytes
 from schemas.errors import EngineOutOfMemoryError, SetupError
 from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
@@ -25,6 +26,8 @@ MAX_LORA_RANK: Final = 512
 """Largest rank of an adapter that vLLM takes."""
 _LORA_RANKS: Final = (8, 16, 32, 64, 128, 256, MAX_LORA_RANK)
 """Ranks that room can be made for."""
+_CHECKED_WEIGHTS: Final = "infra.engines.vllm_weights.CheckedWeights"
+"""Imported by each process of vLLM's that loads weights."""
 _CPU_BATCHED_TOKENS: Final = 4096
 """Tokens of one step on a CPU: vLLM's default there; a prompt that does not fit waits for the next step."""
 
@@ -235,6 +238,7 @@ def _load(spec: EngineSpec, num_threads: int | None) -> _Core:
             f"tensor_parallel {spec.tensor_parallel} x pipeline_parallel {spec.pipeline_parallel} needs {num_gpus} "
             "GPUs and this process sees none; use t1p1 on a CPU"
         )
+    check_nothing_is_left_out(spec.model_path)
     llm = llm_class(
         model=str(spec.model_path),
         dtype=spec.dtype,
@@ -253,6 +257,7 @@ def _load(spec: EngineSpec, num_threads: int | None) -> _Core:
         enable_chunked_prefill=None if on_gpu else False,
         max_num_batched_tokens=None if on_gpu else max(spec.max_model_len, _CPU_BATCHED_TOKENS),
         disable_log_stats=True,
+        worker_extension_cls=_CHECKED_WEIGHTS,
         **_adapter_room(spec),
     )
     return llm.llm_engine

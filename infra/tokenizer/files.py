@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
+from infra.regular_files import advise, open_regular, read_regular
 from schemas.errors import CheckpointError
 
 JsonObject = Mapping[str, object]
@@ -62,7 +63,7 @@ def ends_as_json(path: Path) -> bool:
     Raises:
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(max(0, path.stat().st_size - 64))
         return file.read().rstrip().endswith(b"}")
 
@@ -74,11 +75,11 @@ def read_json_object(path: Path) -> JsonObject:
         CheckpointError: it cannot be read, is not JSON, or is not an object.
     """
     try:
-        value: object = json.loads(path.read_text(encoding="utf-8"))
+        value: object = json.loads(read_regular(path).decode("utf-8"))
     except FileNotFoundError as exc:
         raise CheckpointError(f"{path.name}: the file is not there; save it again or wait until it is written") from exc
     except OSError as exc:
-        raise CheckpointError(f"{path.name}: cannot be read ({exc.strerror}); check its permissions") from exc
+        raise CheckpointError(f"{path.name}: cannot be read ({exc.strerror}); {advise(exc)}") from exc
     except (ValueError, RecursionError) as exc:
         raise CheckpointError(
             f"{path.name}: not valid JSON ({exc}); save it again or wait until it is written"
@@ -94,7 +95,7 @@ def read_optional_json(path: Path) -> JsonObject:
     Raises:
         CheckpointError: as `read_json_object`, absence apart.
     """
-    return read_json_object(path) if path.is_file() else {}
+    return read_json_object(path) if path.exists() else {}
 
 
 def read_special_tokens(folder: Path) -> dict[str, str]:
@@ -145,7 +146,7 @@ def find_chat_template(folder: Path) -> ChatTemplate | None:
         CheckpointError: a file cannot be read, or there are several named templates and none is called `default`.
     """
     file = folder / "chat_template.jinja"
-    if file.is_file():
+    if file.exists():
         return ChatTemplate(_read_template(file), file)
     named = {path.stem: path for path in sorted((folder / "chat_templates").glob("*.jinja"))}
     if named:
@@ -242,6 +243,6 @@ def _read_template(path: Path) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as exc:
-        raise CheckpointError(f"{path}: cannot be read ({exc.strerror}); check that it is there and its mode") from exc
+        raise CheckpointError(f"{path}: cannot be read ({exc.strerror}); {advise(exc)}") from exc

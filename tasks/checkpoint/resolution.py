@@ -4,12 +4,15 @@ Owns the order of the steps: inspect, pin, identify, in which nothing is hashed 
 Folders, links and the hub are infra.checkpoints'.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from infra.checkpoints import inspect_checkpoint
+from infra.checkpoints.architecture import check_engine_loads
 from infra.checkpoints.digests import digest_checkpoint
 from infra.checkpoints.global_step import named_position
 from infra.checkpoints.hub import fetch_checkpoint, is_hub_id
@@ -25,13 +28,22 @@ from infra.checkpoints.pins import (
     release_pin,
     source_digest,
 )
-from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
-from schemas.checkpoint import CheckpointIdentity, CheckpointReport
+from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template, read_json_object
+from schemas.checkpoint import CheckpointIdentity, CheckpointReport, CheckpointStatus
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError
 from schemas.inference import AdapterSpec
 from schemas.paths import expand_user
 from schemas.training_position import TrainingPosition
+
+logger = logging.getLogger(__name__)
+
+_SENTENCES: Final[dict[CheckpointStatus, str]] = {
+    "complete": "is complete",
+    "incomplete": "is incomplete",
+    "needs_conversion": "needs conversion",
+    "not_a_checkpoint": "is not a checkpoint",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +87,9 @@ def resolve_checkpoint(config: EvaluationConfig) -> ResolvedCheckpoint:
     leftover = None if _exists(source) else adopt_leftover_pin(pin_root, source)
     found = leftover.folder if leftover else source
     report = _inspect_complete(found, options)
+    _check_engine_loads(report, config)
+    for note in report.notes:
+        logger.warning("%s: %s", found, note)
     if leftover is None:
         release_leftover_pins(pin_root, source)
         pin = pin_checkpoint(report, pin_root, source=source, tokenizer_folder=options.tokenizer_folder)
@@ -115,6 +130,7 @@ def inspect_source(config: EvaluationConfig) -> tuple[CheckpointReport, Path] | 
     if not _exists(source) and _has_leftover(_pin_root(config), source):
         return None
     report = _inspect_complete(source, options)
+    _check_engine_loads(report, config)
     return report, report.tokenizer_folder or report.path
 
 
@@ -217,5 +233,16 @@ def _inspect_complete(folder: Path, options: InspectionOptions) -> CheckpointRep
     )
     if report.status != "complete":
         listed = "".join(f"\n  - {problem}" for problem in report.problems)
-        raise CheckpointError(f"the checkpoint {folder} is {report.status.replace('_', ' ')}:{listed}")
+        raise CheckpointError(f"the checkpoint {folder} {_SENTENCES[report.status]}:{listed}")
     return report
+
+
+def _check_engine_loads(report: CheckpointReport, config: EvaluationConfig) -> None:
+    folder = report.path if report.adapter is None else report.adapter.base_folder
+    problem = check_engine_loads(
+        read_json_object(folder / "config.json"),
+        config.engine_name,
+        trust_remote_code=config.engine.trust_remote_code,
+    )
+    if problem is not None:
+        raise CheckpointError(f"the checkpoint {folder} cannot be evaluated by {config.engine_name}:\n  - {problem}")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from schemas.inference import EngineName, EngineSpec, SamplingSpec
+from tests.support.damaged_checkpoints import DAMAGES, make_damaged
 from tests.support.engine_driver import Answer, Answers, Prompt, Round, Scenario
 from tests.support.engine_environment import (
     CHECKPOINT,
@@ -90,7 +91,8 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[EngineName], Ans
         require_engine()
         if engine not in known:
             folder: Path = tmp_path_factory.mktemp(engine)
-            (folder / "scenario.json").write_text(scenario(engine).model_dump_json())
+            played = scenario(engine).model_copy(update={"damaged": make_damaged(folder, CHECKPOINT)})
+            (folder / "scenario.json").write_text(played.model_dump_json())
             command = [ENGINE_PYTHON, "-m", "tests.support.engine_driver", "scenario.json", "answers.json"]
             done = subprocess.run(
                 command, cwd=folder, env=engine_process_environment(), capture_output=True, text=True, check=False
@@ -131,6 +133,14 @@ def test_each_token_tells_its_log_probability_where_that_is_asked(answers: Answe
     assert fmean(asked.logprobs) == pytest.approx(asked.mean_logprob)
     assert asked.token_ids == answers.rounds["greedy"][QUESTIONS[0]].token_ids
     assert all(answer.logprobs is None for answer in answers.rounds["greedy"].values())
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_weights_that_are_not_those_of_the_class_are_refused_by_name(answers: Answers, name: str) -> None:
+    tensor, _ = DAMAGES[name]
+    shown = "size of tensor" if name == "too-wide" and answers.facts.engine == "vllm" else tensor.split(".")[-2]
+    joined = {"q_proj": "qkv_proj"} if answers.facts.engine == "vllm" and name == "without-q" else {}
+    assert joined.get(shown, shown) in answers.refusals[name]
 
 
 def test_greedy_text_does_not_depend_on_order_or_neighbours(answers: Answers) -> None:

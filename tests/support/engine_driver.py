@@ -10,6 +10,7 @@ from pathlib import Path
 
 from infra.engines.base import Engine, GenerationRequest, RequestRefusedError, open_engine
 from schemas.base import Model
+from schemas.errors import EngineError
 from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
 
 
@@ -36,6 +37,8 @@ class Scenario(Model):
     engine: EngineSpec
     num_threads: int
     rounds: tuple[Round, ...]
+    damaged: tuple[Path, ...] = ()
+    """Checkpoints to open when all rounds are played."""
 
 
 class Answer(Model):
@@ -58,6 +61,8 @@ class Answers(Model):
     rounds: dict[str, dict[str, Answer]]
     longest_step_s: float
     num_passes: int
+    refusals: dict[str, str]
+    """Name of a damaged checkpoint to what the engine said of it; empty where it took it."""
 
 
 def play(engine: Engine, part: Round) -> tuple[dict[str, Answer], float]:
@@ -86,6 +91,16 @@ def play(engine: Engine, part: Round) -> tuple[dict[str, Answer], float]:
     return answers, longest
 
 
+def open_damaged(scenario: Scenario, folder: Path) -> str:
+    """Return the error with which a checkpoint is refused."""
+    spec = scenario.engine.model_copy(update={"model_path": folder, "max_model_len": 32})
+    try:
+        open_engine(spec, scenario.rounds[0].sampling, scenario.num_threads).close()
+    except EngineError as exc:
+        return str(exc)
+    return ""
+
+
 def main() -> None:
     """Play the scenario and write the answers."""
     scenario = Scenario.model_validate_json(Path(sys.argv[1]).read_bytes())
@@ -95,9 +110,11 @@ def main() -> None:
     for part in scenario.rounds:
         rounds[part.name], step_s = play(engine, part)
         longest = max(longest, step_s)
-    answers = Answers(facts=engine.facts, rounds=rounds, longest_step_s=longest, num_passes=engine.num_passes)
-    Path(sys.argv[2]).write_text(answers.model_dump_json())
+    facts, num_passes = engine.facts, engine.num_passes
     engine.close()
+    refusals = {folder.name: open_damaged(scenario, folder) for folder in scenario.damaged}
+    answers = Answers(facts=facts, rounds=rounds, longest_step_s=longest, num_passes=num_passes, refusals=refusals)
+    Path(sys.argv[2]).write_text(answers.model_dump_json())
 
 
 if __name__ == "__main__":

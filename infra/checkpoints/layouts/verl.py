@@ -21,6 +21,7 @@ from infra.checkpoints.layouts.base import (
     is_newer,
     names_in,
 )
+from infra.regular_files import read_regular
 
 _FOLDER_NAME: Final = re.compile(r"global_step_(\d+)")
 _MODELS: Final = (
@@ -57,7 +58,7 @@ def _merge(folder: Path, backend: str) -> str:
 def _is_marked(folder: Path, model: Path) -> bool:
     tracker, match = folder.parent / _TRACKER, _FOLDER_NAME.fullmatch(folder.name)
     try:
-        recorded = int(tracker.read_text("ascii"))
+        recorded = int(read_regular(tracker))
     except (OSError, ValueError):
         return False
     return match is not None and recorded >= int(match[1]) and is_newer(tracker, model)

@@ -286,3 +286,38 @@ def test_what_may_not_be_read_is_a_problem(tmp_path: Path) -> None:
     folder.chmod(0)
     assert "check the permissions" in inspect_checkpoint(folder).problems[0]
     folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "generation_config.json", "tokenizer_config.json", "chat_template.jinja", INDEX, SHARD,
+     "special_tokens_map.json"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "kind"), [(os.mkfifo, "a FIFO"), (lambda path: path.symlink_to("/dev/zero"), "a device")]
+)
+def test_only_regular_files_are_read(tmp_path: Path, name: str, make: Callable[[Path], object], kind: str) -> None:
+    folder = make_checkpoint(tmp_path / "c", num_shards=3)
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    report = inspect_checkpoint(folder)
+    assert report.status == "incomplete"
+    assert any(name in problem and f"({kind}; only regular files are read)" in problem for problem in report.problems)
+
+
+def test_what_is_linked_outside_is_said_and_a_hub_snapshot_is_not(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "c")
+    assert inspect_checkpoint(folder).notes == ()
+    outside = tmp_path / "ours.jinja"
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    outside.write_text("{{ messages }}")
+    (folder / "chat_template.jinja").symlink_to(outside)
+    report = inspect_checkpoint(folder)
+    assert report.status == "complete"
+    assert report.notes == (f"linked outside the checkpoint: chat_template.jinja -> {outside}",)
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "0123"
+    make_checkpoint(snapshot)
+    (tmp_path / "models--a--b" / "blobs").mkdir()
+    blob = (snapshot / "model.safetensors").rename(tmp_path / "models--a--b" / "blobs" / "abcd")
+    (snapshot / "model.safetensors").symlink_to(f"../../blobs/{blob.name}")
+    assert inspect_checkpoint(snapshot).notes == ()

@@ -178,6 +178,23 @@ def test_verls_tracker_is_of_this_save_or_a_later_one(tmp_path: Path) -> None:
         assert _only(tmp_path).is_marked is marked, recorded
 
 
+@pytest.mark.parametrize("part", ["actor", "actor/huggingface"])
+def test_a_part_of_a_dump_has_the_command_of_the_whole(tmp_path: Path, part: str) -> None:
+    save = tmp_path / "global_step_80"
+    _write(save / "actor" / "model_world_size_2_rank_0.pt")
+    make_checkpoint(save / "actor" / "huggingface")
+    (save / "actor" / "huggingface" / "model.safetensors").unlink()
+    whole, own = inspect_checkpoint(save), inspect_checkpoint(save / part)
+    assert (own.status, own.layout, own.global_step) == ("needs_conversion", "verl", 80)
+    assert own.problems[0].split("\n")[1:] == whole.problems[0].split("\n")[1:]
+
+
+def test_a_model_beside_a_dump_is_one(tmp_path: Path) -> None:
+    _write(tmp_path / "global_step_80" / "actor" / "model_world_size_2_rank_0.pt")
+    model = make_checkpoint(tmp_path / "global_step_80" / "merged")
+    assert inspect_checkpoint(model).status == "complete"
+
+
 def test_half_a_dump_is_incomplete(tmp_path: Path) -> None:
     _write(tmp_path / "step-8" / "__0_0.distcp")
     assert inspect_checkpoint(tmp_path / "step-8").status == "incomplete"

@@ -1,5 +1,6 @@
 """A name becomes a complete, identified and pinned folder, or an error that says everything at once."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from schemas.errors import CheckpointError
 from tasks.checkpoint.resolution import inspect_source, resolve_checkpoint
 from tasks.inference.layout import check_adapter
 from tests.support.chat_folders import make_family
-from tests.support.checkpoint_folders import make_adapter, make_base, make_checkpoint
+from tests.support.checkpoint_folders import CONFIG, make_adapter, make_base, make_checkpoint
 
 ROOT = Path(__file__).parents[4]
 RESOLVE_AND_DIE = (
@@ -188,3 +189,21 @@ def test_an_adapter_of_too_high_a_rank_is_refused_for_vllm_alone(tmp_path: Path)
         check_adapter(config, report)
     check_adapter(EvaluationConfig.model_validate(document | {"rollout": {"backend": "transformers:d1"}}), report)
     check_adapter(config, inspect_checkpoint(tmp_path / "base"))
+
+
+def test_code_of_a_checkpoint_is_refused_with_our_key_before_anything_is_pinned(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "c")
+    own_code = {**CONFIG, "model_type": "ours", "auto_map": {"AutoModelForCausalLM": "ours.Ours"}}
+    (folder / "config.json").write_text(json.dumps(own_code))
+    for resolve in (inspect_source, resolve_checkpoint):
+        with pytest.raises(CheckpointError, match=r"engine\.trust_remote_code=true"):
+            resolve(make_config(folder, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_needs_conversion_says_so_in_a_sentence(tmp_path: Path) -> None:
+    save = tmp_path / "global_step_80"
+    (save / "actor").mkdir(parents=True)
+    (save / "actor" / "model_world_size_2_rank_0.pt").write_bytes(b"x")
+    with pytest.raises(CheckpointError, match=f"^the checkpoint {save}/actor needs conversion:"):
+        resolve_checkpoint(make_config(save / "actor", tmp_path / "out"))

@@ -1,0 +1,58 @@
+"""Small random-free Llamas whose weights are not those of their config.json, in ways that headers alone do not show."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Final
+
+from tests.support.checkpoint_folders import safetensors
+
+_HIDDEN: Final = 64
+_VOCABULARY: Final = 128
+_CONFIG: Final[dict[str, object]] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "dtype": "bfloat16",
+    "vocab_size": _VOCABULARY,
+    "hidden_size": _HIDDEN,
+    "intermediate_size": _HIDDEN,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+}
+_SQUARE: Final = (_HIDDEN, _HIDDEN)
+_LAYER: Final = "model.layers.0."
+_TENSORS: Final[dict[str, tuple[int, ...]]] = {
+    "model.embed_tokens.weight": (_VOCABULARY, _HIDDEN),
+    **{f"{_LAYER}self_attn.{name}_proj.weight": _SQUARE for name in "qkvo"},
+    **{f"{_LAYER}mlp.{name}_proj.weight": _SQUARE for name in ("gate", "up", "down")},
+    f"{_LAYER}input_layernorm.weight": (_HIDDEN,),
+    f"{_LAYER}post_attention_layernorm.weight": (_HIDDEN,),
+    "model.norm.weight": (_HIDDEN,),
+    "lm_head.weight": (_VOCABULARY, _HIDDEN),
+}
+DAMAGES: Final[dict[str, tuple[str, tuple[int, ...] | None]]] = {
+    "without-q": (f"{_LAYER}self_attn.q_proj.weight", None),
+    "without-down": (f"{_LAYER}mlp.down_proj.weight", None),
+    "without-norm": ("model.norm.weight", None),
+    "with-bias": (f"{_LAYER}self_attn.q_proj.bias", (_HIDDEN,)),
+    "too-wide": (f"{_LAYER}mlp.up_proj.weight", (2 * _HIDDEN, _HIDDEN)),
+}
+"""Folder name to the tensor that is damaged, and the shape that it is given; None where it is left out."""
+
+
+def make_damaged(root: Path, tokenizer: Path) -> tuple[Path, ...]:
+    """Write one checkpoint per damage into `root`, with the tokenizer of another, and return their folders."""
+    folders: list[Path] = []
+    for name, (tensor, shape) in DAMAGES.items():
+        folder = root / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(_CONFIG))
+        tensors = {key: value for key, value in _TENSORS.items() if key != tensor}
+        (folder / "model.safetensors").write_bytes(safetensors(tensors | ({} if shape is None else {tensor: shape})))
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copyfile(tokenizer / file, folder / file)
+        folders.append(folder)
+    return tuple(folders)
