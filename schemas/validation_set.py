@@ -31,6 +31,7 @@ class PromptOrigin(NamedTuple):
     tokenizer_digest: str
     chat_template_digest: str
     context_length: int | None
+    num_embeddings: int | None
     stored_version: str | None
 
 

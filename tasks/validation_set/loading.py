@@ -66,6 +66,7 @@ def _origin(config: EvaluationConfig, report: CheckpointReport, tokenizer_folder
         digest_tokenizer(tokenizer_folder),
         digest_chat_template(find_chat_template(tokenizer_folder)),
         report.context_length,
+        report.num_embeddings,
         find_current_version(config),
     )
 
@@ -82,6 +83,7 @@ def _load(
         ),
         max_new_tokens=generation.max_new_tokens,
         max_prompt_tokens=config.valid_dataset.max_length,
+        num_embeddings=report.num_embeddings,
     )
     with closing(ChatTokenizer.open(tokenizer_folder)) as tokenizer:
         context = limits.context_length

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from infra.tokenizer import ChatTokenizer
 from infra.tokenizer.chat import TokenIds
 from schemas.dataset import EvalItem, LoadedDataset
-from schemas.errors import ConfigError, DatasetError
+from schemas.errors import CheckpointError, ConfigError, DatasetError
 from schemas.identity import prompt_hash
 from schemas.inference import PlannedItem, RefusedItem
 from schemas.validation_set import RenderedPrompts
@@ -42,6 +42,8 @@ class PromptLimits:
     """Longest completion (gconfig.max_new_tokens)."""
     max_prompt_tokens: int | None = None
     """Longest prompt admitted (valid_dataset.max_length); None for any."""
+    num_embeddings: int | None = None
+    """Rows of the model's token embedding, which token ids are below; None where it is not known."""
 
 
 def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: PromptLimits) -> RenderedPrompts:
@@ -49,7 +51,7 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
 
     Raises:
         DatasetError: no item fits, or one holds text that is no Unicode.
-        CheckpointError: the chat template refuses a conversation.
+        CheckpointError: the chat template refuses a conversation, or a token is beyond the model's embedding.
     """
     import pyarrow as pa
 
@@ -68,6 +70,7 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
             else:
                 refused.append(RefusedItem(item_id=item.item_id, prompt_hash=digest, reason=reason))
         tables.append(_to_table(batch, prompts, hashes, token_ids))
+        _check_token_ids(tables[-1], tokenizer, limits)
     if not planned:
         raise DatasetError(_describe_none_fits(dataset, refused))
     return RenderedPrompts(
@@ -167,6 +170,25 @@ def _check_text(items: Sequence[EvalItem], prompts: Sequence[str]) -> None:
                 f"item {item.item_id}: its prompt holds {exc.object[exc.start]!r}, half of a surrogate pair and no "
                 f"character; mend the dataset's text"
             ) from exc
+
+
+def _check_token_ids(table: "pa.Table", tokenizer: ChatTokenizer, limits: PromptLimits) -> None:
+    """Refuse a tokenizer with tokens that the model has no embedding for: an engine would refuse or crash on each."""
+    import pyarrow.compute as pc
+
+    num_rows = limits.num_embeddings
+    ids = table.column("token_ids")
+    largest = pc.max(pc.list_flatten(ids)).as_py()
+    if num_rows is None or largest is None or largest < num_rows:
+        return
+    row = next(number for number, own in enumerate(ids) if max(own.as_py() or [0]) >= num_rows)
+    token_id = next(number for number in ids[row].as_py() if number >= num_rows)
+    raise CheckpointError(
+        f"item {table.column('item_id')[row].as_py()}: its prompt holds token {token_id} "
+        f"({tokenizer.decode([token_id])!r}), and the model's embedding has {num_rows} rows (ids 0 to "
+        f"{num_rows - 1}): tokenizer and chat template are of another model; set tokenizer_path to this model's own, "
+        f"or save the model with resized embeddings"
+    )
 
 
 def _find_reason(num_tokens: int, limits: PromptLimits) -> str | None:

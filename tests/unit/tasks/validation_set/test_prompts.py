@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from infra.tokenizer import ChatTokenizer
 from schemas.dataset import ChatMessage, EvalItem, LoadedDataset
-from schemas.errors import ConfigError, DatasetError
+from schemas.errors import CheckpointError, ConfigError, DatasetError
 from schemas.identity import prompt_hash
 from schemas.tables import PROMPT_SCHEMA
 from tasks.validation_set.prompts import (
@@ -159,3 +159,14 @@ def test_a_context_without_room_is_a_config_error(
         limit_context(context_length=context, configured=configured, max_new_tokens=new)
     with pytest.raises(ConfigError, match=message):
         choose_max_model_len(context_length=context, configured=configured, longest_prompt_tokens=1, max_new_tokens=new)
+
+
+def test_a_token_beyond_the_embedding_is_refused_with_item_and_id(tokenizer: ChatTokenizer) -> None:
+    dataset = _dataset("one", "two")
+    token_ids = render_prompts(dataset, tokenizer, limits=ROOMY).table.column("token_ids").to_pylist()
+    largest: int = max(max(ids or [0]) for ids in token_ids)
+    enough = PromptLimits(context_length=None, max_new_tokens=16, num_embeddings=largest + 1)
+    assert len(render_prompts(dataset, tokenizer, limits=enough).items) == 2
+    short = PromptLimits(context_length=None, max_new_tokens=16, num_embeddings=largest)
+    with pytest.raises(CheckpointError, match=rf"^item \S+: its prompt holds token {largest} .* has {largest} rows"):
+        render_prompts(dataset, tokenizer, limits=short)
