@@ -54,6 +54,10 @@ class Origins:
             return Origin(kind="file", detail=detail, interpolation=interpolation)
         return Origin(kind="default")
 
+    def is_only_typed(self, path: KeyPath) -> bool:
+        """Return whether an override makes the key exist: the file does not have it."""
+        return path not in self._source.lines and self.override(path) is not None
+
     def override(self, path: KeyPath) -> Override | None:
         """Return the last override that sets the key at `path`, a section around it, or what makes it exist at all."""
         for override in reversed(self._overrides):

@@ -120,7 +120,7 @@ class ValueReader:
         """Tell whether a key unknown to us may be a trainer's of another version, and not a slip of the user's."""
         name, section = path[-1], path[:-1]
         is_open = not section or (len(section) == 1 and section[0] in OPEN_SECTIONS)
-        if not is_open or self._origins.override(path) is not None or nearest(name, child_names(section)):
+        if not is_open or self._origins.is_only_typed(path) or nearest(name, child_names(section)):
             return False
         return bool(section) or not any(name in child_names((other,)) for other in _MISPLACED_FROM)
 

@@ -99,7 +99,7 @@ def describe_findings(check: DriftCheck) -> str:
 
 def describe_status(check: DriftCheck) -> str:
     """Return what was done, and when."""
-    return f"{_STATUS[check.status]}; {check.checked_at:%Y-%m-%d %H:%M %Z}"
+    return f"{_status(check)}; {check.checked_at:%Y-%m-%d %H:%M %Z}"
 
 
 def tabulate_features(features: Sequence[FeatureDrift]) -> TextTable:
@@ -140,6 +140,12 @@ def _rule_line(rule: RuleResult) -> str:
     named = ", ".join(rule.item_ids[:_NUM_NAMED])
     rows = f", {rule.num_violations:,} of {rule.num_rows:,} rows do not: {named}" if rule.num_violations else ""
     return f"{rule.name} does not hold{rows}{'; ' if rule.details else ''}{rule.details}"
+
+
+def _status(check: DriftCheck) -> str:
+    if check.status == "unchanged" and check.report is None:
+        return "the rows are still those of the reference"
+    return _STATUS[check.status]
 
 
 def _age(passed: timedelta) -> str:

@@ -77,7 +77,8 @@ def test_a_key_that_cannot_be_honoured_is_refused_with_value_and_next_step(write
     assert caught.value.exit_code == 2
     assert message.startswith(f"{dotted} = ")
     assert "decides what is generated or scored" in message
-    assert f"add {dotted}=" in message
+    advice = f"{dotted}={message.rpartition(f'add {dotted}=')[2]}"
+    assert load_config(write(with_key(dotted, value)), [advice]).generation == load_config(write(MINIMAL)).generation
 
 
 @pytest.mark.parametrize(
