@@ -4,6 +4,7 @@ Every row is looked at before anything is refused, so that one run shows all tha
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +22,8 @@ from schemas.dataset import ChatMessage, EvalItem, LoadedDataset
 from schemas.errors import DatasetError
 from schemas.paths import expand_user
 from schemas.valid_dataset import ValidDatasetConfig
+
+logger = logging.getLogger(__name__)
 
 CheckGolds = Callable[[Sequence[str]], Sequence[str | None]]
 """For each gold, why it cannot be parsed, or None when it can."""
@@ -97,7 +100,11 @@ def load_candidates(config: ValidDatasetConfig, *, seed: int) -> list[EvalItem]:
     """
     if config.path.startswith(reasoning_gym_tasks.PREFIX):
         return reasoning_gym_tasks.load_tasks(config, seed=seed)
-    return _usable_items(config, _read(config, open_source(config).rows, keeps_rows=True))
+    reading = _read(config, open_source(config).rows, keeps_rows=True)
+    items = _usable_items(config, reading)
+    if len(reading.defects):
+        logger.warning("%s: %d rows cannot be used and are left out", config.path, len(reading.defects))
+    return items
 
 
 def open_source(config: ValidDatasetConfig) -> Source:

@@ -5,21 +5,22 @@ terse, sure of itself or silent shows here before its accuracy does.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from infra.arrays import FloatArray
+from infra.arrays import FloatArray, IntArray
 from schemas.drift import DriftConfig, FeatureDrift
 from schemas.errors import DatasetError
 from schemas.states import FinishReason, Verdict
 from tasks.drift.detector import SHARE_FLOOR, decide, number_bars
 from tasks.drift.two_samples import SEED, Level
-from tasks.metrics.difference import Effect, minimum_detectable_effect, sign_flip_p_value
+from tasks.metrics.difference import clustered_effect, minimum_detectable_effect, sign_flip_p_value
 from tasks.metrics.estimators import POWER
+from tasks.metrics.linking import find_clusters, number_clusters
 
 _PER_STEP: Final = 10
 """How many times smaller than the strict level a p-value can be."""
@@ -59,7 +60,7 @@ _TRAITS: Final = (
 
 def output_columns() -> list[str]:
     """Return the columns of `samples` that `compare_outputs` reads."""
-    return ["item_id", *dict.fromkeys(trait.column for trait in _TRAITS)]
+    return ["item_id", "cluster_id", *dict.fromkeys(trait.column for trait in _TRAITS)]
 
 
 def compare_outputs(
@@ -67,8 +68,8 @@ def compare_outputs(
 ) -> tuple[FeatureDrift, ...]:
     """Return how the outputs of `candidate` differ from those of `baseline`, one entry per trait that both have.
 
-    Repeats of an item are averaged first. The p-value flips the signs of the items' differences at random; significance
-    (Holm) and floor decide as for the dataset.
+    Repeats of an item are averaged first. The p-value flips the signs of the clusters' differences at random, an item
+    being a cluster unless cluster_id says otherwise; significance (Holm) and floor decide as for the dataset.
 
     Args:
         baseline: samples of an earlier run: item_id and any of num_completion_tokens, entropy, mean_logprob, verdict
@@ -83,22 +84,35 @@ def compare_outputs(
     for side, table in (("baseline", baseline), ("candidate", candidate)):
         if "item_id" not in table.column_names:
             raise DatasetError(f"the {side} has no column item_id; it has {', '.join(table.column_names)}")
-    pairs = {trait: _pair(baseline, candidate, trait) for trait in _TRAITS}
-    pairs = {trait: sides for trait, sides in pairs.items() if len(sides[0])}
+    cluster_of = find_clusters(baseline, "item_id") | find_clusters(candidate, "item_id")
+    pairs = {trait: _pair(baseline, candidate, trait, cluster_of) for trait in _TRAITS}
+    pairs = {trait: pair for trait, pair in pairs.items() if len(pair.before)}
     if not pairs:
         raise DatasetError(
             "the two runs share no item with a value of "
             f"{', '.join(trait.column for trait in _TRAITS)}; compare runs on the same problems"
         )
     level = Level(alpha=config.alpha, num_features=len(pairs))
-    return decide([_compare(trait, *sides, level, config) for trait, sides in pairs.items()], config.alpha)
+    return decide([_compare(trait, pair, level, config) for trait, pair in pairs.items()], config.alpha)
 
 
-def _pair(baseline: pa.Table, candidate: pa.Table, trait: _Trait) -> tuple[FloatArray, FloatArray]:
-    """Return the mean of each shared item on both sides, in order of item_id."""
+class _Pair(NamedTuple):
+    """One trait of the shared items, in order of item_id; arrays of shape `(num_items,)`."""
+
+    before: FloatArray
+    after: FloatArray
+    clusters: IntArray
+    """Which items belong together."""
+
+
+def _pair(baseline: pa.Table, candidate: pa.Table, trait: _Trait, cluster_of: Mapping[str, str]) -> _Pair:
     first, second = _means(baseline, trait), _means(candidate, trait)
     shared = sorted(first.keys() & second.keys())
-    return np.array([first[item] for item in shared]), np.array([second[item] for item in shared])
+    return _Pair(
+        np.array([first[item] for item in shared]),
+        np.array([second[item] for item in shared]),
+        number_clusters(shared, cluster_of),
+    )
 
 
 def _means(table: pa.Table, trait: _Trait) -> dict[str, float]:
@@ -113,15 +127,13 @@ def _means(table: pa.Table, trait: _Trait) -> dict[str, float]:
     return {item: fmean(repeats) for item, repeats in values.items()}
 
 
-def _compare(trait: _Trait, before: FloatArray, after: FloatArray, level: Level, config: DriftConfig) -> FeatureDrift:
-    gaps = after - before
-    num_items = len(gaps)
+def _compare(trait: _Trait, pair: _Pair, level: Level, config: DriftConfig) -> FeatureDrift:
+    before, after, clusters = pair
+    num_items = len(before)
     scale = 1.0 if trait.is_rate else float(before.std()) or float(np.concatenate([before, after]).std()) or 1.0
-    stderr = float(gaps.std(ddof=1)) / math.sqrt(num_items) if num_items > 1 else math.nan
-    mean = float(gaps.mean())
-    detectable = minimum_detectable_effect(
-        Effect(difference=mean, stderr=stderr, degrees_of_freedom=num_items - 1), alpha=level.strict, power=POWER
-    )
+    effect, cluster_gaps = clustered_effect(after - before, clusters)
+    mean = effect.difference
+    detectable = minimum_detectable_effect(effect, alpha=level.strict, power=POWER)
     return FeatureDrift(
         name=trait.name,
         kind="output",
@@ -130,9 +142,9 @@ def _compare(trait: _Trait, before: FloatArray, after: FloatArray, level: Level,
         effect=abs(mean) / scale,
         effect_floor=config.threshold * (SHARE_FLOOR if trait.is_rate else 1.0),
         p_value=sign_flip_p_value(
-            gaps, num_resamples=math.ceil(_PER_STEP / level.strict) - 1, rng=np.random.default_rng(SEED)
+            cluster_gaps, num_resamples=math.ceil(_PER_STEP / level.strict) - 1, rng=np.random.default_rng(SEED)
         )
-        if num_items > 1
+        if len(cluster_gaps) > 1
         else None,
         drifted=False,
         underpowered=False,

@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from urllib.parse import quote
 
-from infra.atomic import make_folder, write_text_atomically
+from infra.atomic import make_private_root, write_text_atomically
 from infra.datasets.naming import dataset_name
 from schemas.config import EvaluationConfig
 from schemas.errors import RefusedRowsError, StoreError
@@ -30,8 +30,8 @@ def keep_refused_rows(config: EvaluationConfig, rows: Sequence[tuple[int, str]])
     path = folder / f"{quote(dataset_name(config.valid_dataset), safe='')[:200]}.jsonl"
     lines = [json.dumps({"row": row, "reason": reason}, ensure_ascii=False) + "\n" for row, reason in rows]
     try:
-        make_folder(folder)
+        make_private_root(folder)
         write_text_atomically(path, "".join(lines))
-    except StoreError as exc:
+    except (StoreError, OSError) as exc:
         return f"no file lists them: {exc}"
     return f"{path} lists them all"

@@ -48,6 +48,20 @@ def test_repeats_of_an_item_are_not_independent() -> None:
     assert [one.p_value for one in copied] == [one.p_value for one in once]
 
 
+def test_items_of_one_cluster_are_not_independent() -> None:
+    rng = np.random.default_rng(3)
+    before, after = (draw_samples(rng, repeats=1) for _ in range(2))
+    once = compare_outputs(before, after)
+    clustered: list[pa.Table] = []
+    for table in (before, after):
+        ids = table.column("item_id").to_pylist()
+        copies = [table.set_column(0, "item_id", [[f"{name}-{copy}" for name in ids]]) for copy in range(8)]
+        clustered.append(pa.concat_tables([copy.append_column("cluster_id", [ids]) for copy in copies]))
+    together = compare_outputs(*clustered)
+    assert [one.p_value for one in together] == [one.p_value for one in once]
+    assert [one.num_current for one in together] == [8 * one.num_current for one in once]
+
+
 def test_what_is_unknown_is_left_out() -> None:
     before = pa.table({"item_id": ["a", "b"], "num_completion_tokens": [3, None], "verdict": ["correct", "failed"]})
     after = pa.table({"item_id": ["a", "b"], "num_completion_tokens": [3, 4], "verdict": ["correct", "wrong"]})
