@@ -42,7 +42,7 @@ class NumbersCheck:
     def __init__(self, what: str) -> None:
         """`what`: samples or canaries, for people."""
         self._what = what
-        self._num_made = self._num_broken = 0
+        self._num_made = self._num_broken = self._num_broken_tokens = 0
         self._first = ""
 
     def note(self, item_id: str, generation: Generation) -> str | None:
@@ -51,6 +51,7 @@ class NumbersCheck:
         broken = describe_broken(generation)
         if broken is not None:
             self._num_broken += 1
+            self._num_broken_tokens += generation.num_broken
             self._first = self._first or f"item {item_id!r}: {broken.removeprefix(f'{BROKEN}: ')}"
         return broken
 
@@ -60,7 +61,8 @@ class NumbersCheck:
         Raises:
             EngineError: most are broken.
         """
-        if (is_last or self._num_made >= _FEWEST) and 2 * self._num_broken > self._num_made:
+        is_known = self._num_made >= _FEWEST or (is_last and self._num_broken_tokens > 1)
+        if is_known and 2 * self._num_broken > self._num_made:
             raise EngineError(
                 f"{BROKEN}, in {self._num_broken} of {self._num_made} {self._what}; {self._first}. None of them gets a "
                 "score, and the same command makes them again. Look for NaN or infinite weights in the checkpoint, for "

@@ -96,3 +96,12 @@ def test_what_a_broken_worker_made_is_made_again(
     assert set_aside_broken(run) == is_set_aside
     assert bool(run.quarantined_dirs()) is is_set_aside
     assert set_aside_broken(run) == 0
+
+
+def test_one_token_alone_ends_no_worker() -> None:
+    check = NumbersCheck("samples")
+    assert check.note("i", generation(1, 0)) is not None
+    check.check(is_last=True)
+    check.note("j", generation(1, 0))
+    with pytest.raises(EngineError, match="in 2 of 2 samples"):
+        check.check(is_last=True)
