@@ -19,6 +19,7 @@ from tasks.grading.ratios import compare_ratios, split_ratio
 from tasks.grading.sets import compare_sets, read_set
 from tasks.grading.texts import choice_letter, open_text, plain_text, text_behind_choice
 from tasks.grading.times import clock_time, compare_times
+from tasks.grading.units import unit_ratio
 
 _WORD: Final = re.compile(r"[^\W\d_]{4,}")
 _NOT_TEXT: Final = re.compile(r"[\\^_=<>{}+*/|]|\b(?:sqrt|sinh?|cosh?|tanh?|log|infinity|infty)\b")
@@ -87,7 +88,12 @@ def _compare_numbers(answer: str, gold: str) -> bool | None:
         with_point = exact_value(answer.replace(",", "."))
         if with_point is not None and values_agree(with_point, gold_value):
             return True
-    return None if answer_value is None else values_agree(answer_value, gold_value)
+    if answer_value is None:
+        return None
+    ratio = unit_ratio(answer, gold)
+    if ratio is not None:
+        answer_value = answer_value._replace(value=answer_value.value * ratio)
+    return values_agree(answer_value, gold_value)
 
 
 def _approximation(gold: str) -> str | None:

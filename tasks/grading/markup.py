@@ -64,6 +64,8 @@ _DEGREE: Final = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\deg
 _DOLLAR: Final = re.compile(r"\\?\$")
 _SCIENTIFIC: Final = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,6})(?![\w.])")
 _LEADING_POINT: Final = re.compile(r"(?<![\w.})\]])\.(?=\d)")
+_ROOT_SIGN: Final = re.compile(r"\u221a\s?(\d+(?:\.\d+)?)")
+_PLAIN_PI: Final = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 _ROOT_CALL: Final = re.compile(r"\\?\bsqrt\s*\(|\\sqrt\s*\(")
 _LEAD_IN: Final = re.compile(
     r"\\text\s*\{(?:\s|the|final|answer|answers|result|value|total|is|are|equals|:|=)*\}\s*(?=\S)", re.IGNORECASE
@@ -151,6 +153,8 @@ def simplify_markup(text: str) -> str:
 
     Meaning is kept as it is: nothing is added, ordered or evaluated.
     """
+    if "\u221a" in text:
+        text = _ROOT_SIGN.sub(r"\\sqrt{\1}", text)
     text = _SPECIAL_TOKEN.sub(" ", text.translate(_CHARACTERS))
     if not any(block in text for block in ("matrix", "array", "cases")):
         text = _DOUBLED_BACKSLASH.sub(r"\\", text)
@@ -166,6 +170,8 @@ def simplify_markup(text: str) -> str:
         for long_form, short_form in _RELATIONS:
             text = text.replace(long_form, short_form)
         text = _LEAD_IN.sub("", text, count=1)
+    if "pi" in text:
+        text = _PLAIN_PI.sub(r"\\pi ", text)
     text = _DOLLAR.sub("", text).replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ")
     text = _LEADING_POINT.sub("0.", _SCIENTIFIC.sub(r"\1\\times 10^{\2}", text))
     return unwrap(_brace_roots(text))

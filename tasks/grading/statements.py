@@ -10,6 +10,7 @@ from typing import Final
 
 from tasks.grading.exact import GoldKind
 from tasks.grading.markup import MAX_ANSWER_CHARS, unwrap
+from tasks.grading.numeric import closed_form_value
 from tasks.grading.rationals import exact_value
 from tasks.grading.texts import choice_letter
 from tasks.grading.times import find_times
@@ -21,7 +22,7 @@ FORMULA: Final = re.compile(
     r"\$\$([^$]{1,1000})\$\$|\$([^$\n]{1,1000})\$|\\\((.{1,1000}?)\\\)|\\\[(.{1,1000}?)\\\]", re.DOTALL
 )
 NUMBER_TOKEN: Final = re.compile(
-    r"(?<![A-Za-z_\\\d.])(?:(?<![\w)\]}])[-−])?(?:\\[dt]?frac\{-?\d{1,30}\}\{\d{1,30}\}"
+    r"(?<![A-Za-z_\\\d.])(?:(?<![\w)\]}])[-−])?(?:\\[dt]?frac\s?(?:\{-?\d{1,30}\}|\d)\s?(?:\{\d{1,30}\}|\d)"
     r"|[$€£¥]?\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?!\d)(?:\.\d{1,400})?(?:\\?%)?"
     r"|[$€£¥]?\d{1,400}(?!\d)(?:\.\d{1,400}(?!\d))?(?:/\d{1,30}(?![\d/]))?(?:\\?%)?|\.\d{1,400})"
     r"(?:[ -]?(?:hundred|thousand|[mb]illion|trillion)s?\b)*"
@@ -126,12 +127,22 @@ def _formulas(text: str) -> list[str]:
 def _stated_number(clause: str) -> str | None:
     """Return the number that the clause after "the answer is" states: the one it begins with, else its last."""
     clause = clause.strip()
+    formula = FORMULA.match(clause)
+    if formula is not None and not _goes_on(clause, formula.end()):
+        value = next(group for group in formula.groups() if group).rpartition("=")[2]
+        if closed_form_value(value) is not None:
+            return value
     first = NUMBER_TOKEN.match(clause.lstrip("*$(["))
     if first is not None and _CHOICES_BEHIND.match(first.string, first.end()):
         return clause
-    if first is not None and not _OPERATOR.match(first.string, first.end()):
+    if first is not None and not _goes_on(first.string, first.end()):
         return clause if exact_value(unwrap(clause)) is not None else first.group()
     return _last_number(clause)
+
+
+def _goes_on(text: str, position: int) -> bool:
+    """Whether an expression continues at `position`, or another number is offered there."""
+    return bool(_OPERATOR.match(text, position) or _CHOICES_BEHIND.match(text, position))
 
 
 def _last_number(text: str) -> str | None:

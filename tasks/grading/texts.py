@@ -25,7 +25,7 @@ _SYNONYMS: Final = {
 _LABEL: Final = r"(?:(?:the\s)?(?:correct\s)?(?:option|choice|answer)(?:\sis)?:?\s*)?"
 _CHOICE: Final = re.compile(rf"{_LABEL}\(?([A-Za-z])\)?", re.IGNORECASE)
 _CHOICE_WITH_TEXT: Final = re.compile(
-    rf"{_LABEL}(?:\(([A-Za-z])\)\s*|([A-Za-z])(?:\)\s*|[.:]\s+)|((?-i:[A-J]))\s+[-–—]+\s+(?=\W?[a-z]{{3}}))"
+    rf"{_LABEL}(?:\(([A-Za-z])\)\s*|([A-Za-z])(?:\)\s*|[.:]\s+)|((?-i:[A-J]))\s+[-–—]+\s+(?=\W?(?:[a-z]{{1,2}}\s)?[a-z]{{3}}))"
     r"(?P<rest>\S.{0,300})",
     re.IGNORECASE | re.DOTALL,
 )

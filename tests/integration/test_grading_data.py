@@ -4,6 +4,8 @@ import json
 import os
 import random
 import re
+import subprocess
+import sys
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -16,6 +18,7 @@ from tasks.grading import procedural
 from tasks.grading.golds import check_golds
 from tasks.grading.grader import grade_answers
 
+PROJECT = Path(__file__).resolve().parents[2]
 ROOT = Path(os.environ.get("MILEPOST_TEST_DATA", ""))
 SOLVERS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 LISTED = {"gc0236", "gc0267", "gc0269"}
@@ -77,6 +80,12 @@ class TestPublicData:
         }
         assert wrong == LISTED
         assert not list(tmp_path.iterdir())
+
+    def test_a_slice_of_the_campaign_has_no_false_verdict(self) -> None:
+        command = [sys.executable, str(PROJECT / "benchmarks" / "grading_campaign.py"), "--pairs", "8", "--show"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "0 wrong answers credited" in done.stdout
 
 
 NUMBERS = [

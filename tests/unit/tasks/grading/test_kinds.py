@@ -155,6 +155,15 @@ RIGHT = {
         ("<answer>The answer is east.</answer>", r"\text{east}"),
         ("<answer>I think it is (C)</answer>", "C"),
     ],
+    "units of both": [
+        (r"#1.5 \text{ m}", r"150 \text{ cm}"),
+        (r"#6 \text{ ft}^2", r"864 \mbox{ inches}^2"),
+        ("#90 minutes", "1.5 hours"),
+        ("#15", r"15\mbox{ cm}^2"),
+        (r"#0.054 \text{ dollars}", r"5.4 \text{ cents}"),
+        ("#2 square meters", r"2 \text{ m}^2"),
+    ],
+    "roots and pi without LaTeX": [("#2√113", r"2√113 "), ("#pi", r"\pi"), ("#2 pi", r"2\pi"), ("#√49", "7")],
     "currency": [
         (f"#18{behind}", "18") for behind in ("€", " €", " EUR", r" \text{ euros}", r"\$", "£", r" US\$", " USD")
     ],
@@ -184,6 +193,13 @@ HUGE = [
 ]
 
 WRONG = {
+    "roots and pi without LaTeX": [("#2√13", r"2\sqrt{113}"), ("#8 pi", "8"), ("#√49", "49")],
+    "units of both": [
+        (r"#15 \text{ m}^2", r"15\mbox{ cm}^2"),
+        (r"#864 \text{ square feet}", r"864 \mbox{ inches}^2"),
+        ("#5 hours", "5 minutes"),
+        (r"#5.4 \text{ dollars}", r"5.4 \text{ cents}"),
+    ],
     "scale words": [
         ("#3 million", "3"),
         ("#2 billion", "2 million"),
