@@ -163,7 +163,7 @@ RIGHT = {
         (r"#0.054 \text{ dollars}", r"5.4 \text{ cents}"),
         ("#2 square meters", r"2 \text{ m}^2"),
     ],
-    "roots and pi without LaTeX": [("#2√113", r"2√113 "), ("#pi", r"\pi"), ("#2 pi", r"2\pi"), ("#√49", "7")],
+    "roots and pi without LaTeX": [("#2√113", r"2√113 "), ("#pi", r"\pi"), ("#2 pi", r"2\pi")],
     "currency": [
         (f"#18{behind}", "18") for behind in ("€", " €", " EUR", r" \text{ euros}", r"\$", "£", r" US\$", " USD")
     ],
