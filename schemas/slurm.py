@@ -188,6 +188,8 @@ def _variables(value: object) -> object:
     if wrong := [(name, number) for name, number in variables.items() if isinstance(number, float | bool)]:
         name, number = wrong[0]
         raise ValueError(f"{name} is {number!r} and no text, which may have lost how it was written; quote it")
+    if missing := [name for name, text in variables.items() if text is None]:
+        raise ValueError(f'{missing[0]} has no value; write "" for the empty text, or quote null')
     return {str(name): str(text) if isinstance(text, int) else text for name, text in variables.items()}
 
 

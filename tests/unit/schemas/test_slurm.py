@@ -64,6 +64,7 @@ def test_what_is_no_time_limit_is_refused(text: str) -> None:
         ("env", {"A-B": "x"}),
         ("env", {"A": True}),
         ("env", {"A": 3.10}),
+        ("env", {"A": None}),
         ("env", {"A": "x\0"}),
         ("container", "apptainer 'exec"),
         ("max_queue_s", 0),
