@@ -74,6 +74,7 @@ def use_login() -> None:
 
     from infra.server_login import find_login
 
+    reach_loopback_directly()
     settings = get_current_settings()
     if not settings.api.url or settings.api.auth_string or settings.api.key:
         return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.command_line import AsJson, echo, errors_shown, set_prefect_defaults, show
-from flows.server_access import load_prefect
+from flows.server_access import load_prefect, reach_loopback_directly
 from flows.steps import Steps
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def server(
     """Run a Prefect server and a worker for one person until Ctrl-C; both end with it."""
     with errors_shown(as_json=False), Steps(are_shown=not login) as steps:
         steps.show("starting: 10 to 30 seconds")
+        reach_loopback_directly()
         load_prefect()
         from flows.server import print_login, serve
 
