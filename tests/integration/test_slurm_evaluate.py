@@ -76,9 +76,9 @@ class Runner:
         listing = ask(self.cluster, "squeue", "-h", "-r", "-t", state, "-o", "%i %j")
         return [line.split()[0] for line in listing.splitlines() if " milepost-" in line]
 
-    def start_half(self, backend: str = "vllm:d3") -> Command:
+    def start_half(self, *, step_s: float = 0.04) -> Command:
         """Start a command and return when some of its samples are finished and all of its jobs run."""
-        command = self.start(backend, STAND_IN)
+        command = self.start("vllm:d3", [*STAND_IN, f"engine.stand_in.step_s={step_s}"])
         command.wait_for(lambda: num_finished(self.fileroot) >= 6 and len(self.jobs("running")) == 3)
         return command
 
@@ -178,11 +178,11 @@ def test_an_interrupted_command_cancels_its_jobs_and_a_job_that_somebody_cancels
 ) -> None:
     """One run that is stopped three times and goes on each time."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        command = runner.start_half()
+        command = runner.start_half(step_s=0.2)
         took_s = command.signal_group(number)
         assert took_s < END_S
         wait_until(lambda: not runner.jobs("pending,running,completing"), "the end of the jobs")
-    command = runner.start_half()
+    command = runner.start_half(step_s=0.2)
     cancel_a_job(runner)
     command.failure(1, "cancelled")
     assert runner.finish("vllm:d2").num_attempts == 4
