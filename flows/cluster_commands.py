@@ -1,6 +1,7 @@
 """`milepost devcluster up|down|status`: a real Slurm on this machine, to try the Slurm path out."""
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,7 +18,15 @@ devcluster = typer.Typer(
     no_args_is_help=True,
 )
 
-_DEFAULT_FOLDER: Final = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "milepost" / "devcluster"
+
+def _state_folder() -> Path:
+    """The folder for state of the user's own; /var/lib where that is closed to others: munge takes no socket there."""
+    own = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    are_open = (folder.stat().st_mode & stat.S_IXOTH for folder in (own, *own.parents) if folder.exists())
+    return own if all(are_open) else Path("/var/lib")
+
+
+_DEFAULT_FOLDER: Final = _state_folder() / "milepost" / "devcluster"
 
 Folder = Annotated[Path, typer.Option(help="Folder of the cluster's state")]
 
