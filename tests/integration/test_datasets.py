@@ -17,6 +17,7 @@ from infra.datasets import load_dataset
 from schemas.dataset import LoadedDataset
 from schemas.errors import DatasetError
 from schemas.valid_dataset import ValidDatasetConfig
+from tests.support.hub_server import hub_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MIXED = "reasoning_gym:chain_sum+basic_arithmetic+gsm_symbolic?size=20&seed=1"
@@ -183,6 +184,19 @@ def test_a_folder_and_a_hub_dataset_give_what_the_single_file_gives(tmp_path: Pa
     assert len(versions) == len(files)
     assert all(len(set(same)) == 1 for same in versions), versions
     assert len({same[0] for same in versions}) == 3  # JSON in two files, CSV and Parquet hold the same texts
+
+
+def test_a_hub_dataset_is_downloaded_once_and_read_as_its_files_are(tmp_path: Path) -> None:
+    content = b"problem,answer,unique_id\np?,1e5,001\nq?,NA,01\n"
+    (tmp_path / "test.csv").write_bytes(content)
+    code = (
+        "from infra.datasets import load_dataset; from schemas.valid_dataset import ValidDatasetConfig as C\n"
+        "print(load_dataset(C(path='owner/set'), seed=9, check_golds=lambda golds: [None] * len(golds)).version)"
+    )
+    home = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_CACHE": str(tmp_path / "home" / "hub")}
+    with hub_of("owner/set", {"test.csv": content, "train.csv": content}) as address:
+        online = run_apart(code, **home, HF_ENDPOINT=address, NO_PROXY="127.0.0.1").strip()
+    assert online == run_apart(code, **home, HF_HUB_OFFLINE="1").strip() == load(tmp_path / "test.csv").version
 
 
 def test_a_readme_that_says_how_files_are_read_is_refused(tmp_path: Path) -> None:
