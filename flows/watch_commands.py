@@ -40,9 +40,9 @@ def watch(  # noqa: PLR0913 - each is an option of the command
             overrides = [*(overrides or ()), f"watch.order={order}"]
         configs = _load([config, *(also or ())], overrides)
         set_prefect_defaults()
+        os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")  # its lines belong to no flow run
         steps.show("loading Prefect")
         load_prefect()
-        os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")  # its lines belong to no flow run
         # before the console: importing Prefect sets up logging anew
         from flows.watch import watch  # isort: skip
         from flows.console import shown_progress
