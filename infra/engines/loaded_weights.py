@@ -36,7 +36,7 @@ def check_loading_report(report: LoadingReport, model_class: str, folder: Path) 
         EngineError: the checkpoint lacks tensors, has others than the class, or some of other shapes, named.
     """
     missing = sorted(report["missing_keys"])
-    unexpected = _unexpected(report)
+    unexpected = sorted(filter(decides_text, report["unexpected_keys"]))
     mismatched = [
         f"{name} ({list(own)}, {model_class} has {list(expected)})"
         for name, own, expected in sorted(report["mismatched_keys"])
@@ -73,8 +73,9 @@ def check_nothing_is_left_out(folder: Path) -> None:
         check_loading_report({**report, "mismatched_keys": ()}, model_class, folder)
 
 
-def _unexpected(report: LoadingReport) -> list[str]:
-    return sorted(name for name in report["unexpected_keys"] if not _NOT_OF_THE_DECODER.search(name))
+def decides_text(name: str) -> bool:
+    """Tell whether a text's next token may depend on a tensor or parameter of this name."""
+    return not _NOT_OF_THE_DECODER.search(name)
 
 
 def _load_without_weights(folder: Path) -> tuple[LoadingReport, str]:

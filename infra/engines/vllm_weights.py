@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from infra.checkpoints.findings import list_names
+from infra.engines.loaded_weights import decides_text
 from schemas.errors import EngineError
 
 _MARKS: Final = {2: 0x7FA5, 4: 0x7FA5A5A5}
@@ -56,7 +57,11 @@ def _check_loading(loader_class: Any) -> None:
         load(self, model, model_config)
         # the last layers may use the keys and values of others, and have a place for their own all the same
         shares_keys = bool(getattr(model_config.hf_text_config, "num_kv_shared_layers", 0))
-        left = [name for name in find_uninitialised(model) if not (shares_keys and ".self_attn." in name)]
+        left = [
+            name
+            for name in find_uninitialised(model)
+            if decides_text(name) and not (shares_keys and ".self_attn." in name)
+        ]
         if left:
             raise EngineError(
                 f"vllm found no weights for all or a part of {list_names(left)}: the checkpoint lacks tensors that its "
