@@ -63,7 +63,7 @@ class DatasetError(UserInputError):
 class RefusedRowsError(DatasetError):
     """Rows of a dataset cannot be used; the message shows the first few."""
 
-    def __init__(self, message: str, rows: Sequence[tuple[int, str]]) -> None:
+    def __init__(self, message: str, rows: Sequence[tuple[int, str]] = ()) -> None:
         """`rows`: number and reason of every one of them."""
         super().__init__(message)
         self.rows = tuple(rows)

@@ -13,6 +13,7 @@ from schemas.errors import DatasetError
 from schemas.refresh import PoolSource
 from tasks.drift.profiles import Rows, name_rows, tabulate
 from tasks.validation_set.loading import choose_gold_check, load_graded
+from tasks.validation_set.refused_rows import refused_rows_kept
 
 
 class Pool(NamedTuple):
@@ -54,7 +55,8 @@ def read_source(config: EvaluationConfig) -> LoadedDataset:
         DatasetError: it cannot be read, or has rows that cannot be graded.
     """
     section = config.valid_dataset.model_copy(update={"limit": None})
-    return load_dataset(section, seed=config.seed, check_golds=choose_gold_check(config), keeps_rows=True)
+    with refused_rows_kept(config, section):
+        return load_dataset(section, seed=config.seed, check_golds=choose_gold_check(config), keeps_rows=True)
 
 
 def read_pool(config: EvaluationConfig, *, steps: int) -> Pool:
@@ -70,7 +72,8 @@ def read_pool(config: EvaluationConfig, *, steps: int) -> Pool:
         moved = advance_seed(path, steps, seed=config.seed) if path.startswith(PREFIX) else path
         section = config.valid_dataset.model_copy(update={"path": moved, "limit": None})
         try:
-            items = load_candidates(section, seed=config.seed)
+            with refused_rows_kept(config, section):
+                items = load_candidates(section, seed=config.seed)
         except DatasetError as exc:
             raise DatasetError(f"refresh.pool: {exc}") from exc
         digests = [item_digest(item) for item in items]
