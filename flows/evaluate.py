@@ -18,6 +18,7 @@ from prefect.utilities.annotations import quote
 from flows.gpu_budget import check_budget, gpus_held
 from flows.run_name import name_run
 from flows.server_access import use_login
+from flows.suspension import Suspension, suspension_heeded
 from infra.checkpoints.pins import release_pin, verify_pin
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
@@ -93,8 +94,8 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
         validation_set, drift = _guarded_validation_set(config, checkpoint)
         with plan_run_task(config, checkpoint, _quoted(validation_set), now=datetime.now(UTC)) as session, _launched():
             run_id = session.run.run_id
-            with gpus_held(config, session.stopping):
-                consistency = _generate_consistently(config, session)
+            with suspension_heeded(session.stopping) as suspension, gpus_held(config, session.stopping):
+                consistency = _generate_consistently(config, session, suspension)
             verify_pin(checkpoint.pin)
             certificate = merge_samples_task(session)
             aggregate_metrics_task(session.run, config.metrics)
@@ -136,10 +137,14 @@ def _check_drift(
     return check_drift_task(config, _quoted(read()), checkpoint, now=now) if config.drift.enabled else None
 
 
-def _generate_consistently(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:
+def _generate_consistently(
+    config: EvaluationConfig, session: RunSession, suspension: Suspension | None
+) -> ConsistencyReport:
     """Generate and grade until the replicas agree, or until what to do about it has been done."""
     while True:
         _generate_and_grade(config, session)
+        if suspension is not None:
+            suspension.check()
         report = check_consistency_task(config, session)
         if not settle_disagreement(config, session, report):
             return report

@@ -24,6 +24,12 @@ ENGINES: Final[tuple[EngineName, ...]] = tuple(name for name in get_args(EngineN
 MAX_DIMENSION: Final = 65_536
 """No cluster has more GPUs than this along one dimension; beyond it a number is a slip of the finger."""
 
+BACKEND_PATTERN: Final = (
+    rf"^({'|'.join(ENGINES)})(\[[A-Za-z_][A-Za-z0-9_.\-]*\])?:"
+    r"(?!.*d.*d)(?!.*t.*t)(?!.*p.*p)([dtp][1-9][0-9]{0,4})+$"
+)
+"""The grammar for a JSON schema, so that a form refuses another text; the largest number is left to the parser."""
+
 _EXAMPLE: Final = "vllm:d4t2 (4 replicas of 2 GPUs)"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _HEAD: Final = re.compile(r"(?P<engine>[^:\[\]]*)(?:\[(?P<name>[^\]]*)\])?")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from schemas.backend import ENGINES, Backend, parse_backend
+from schemas.backend import BACKEND_PATTERN, ENGINES, Backend, parse_backend
 from schemas.base import Model
 from schemas.errors import ConfigError
 from schemas.paths import expand_user
@@ -86,7 +86,10 @@ class RolloutConfig(Section):
 
     backend: Annotated[str, AfterValidator(_checked_backend)] = Field(
         default="vllm:d1",
-        json_schema_extra={"allowed": f"one of {', '.join(ENGINES)}, a colon, then d, t and p with their numbers"},
+        json_schema_extra={
+            "allowed": f"one of {', '.join(ENGINES)}, a colon, then d, t and p with their numbers",
+            "pattern": BACKEND_PATTERN,
+        },
     )
     """Engine and parallelism: d replicas, each over t·p GPUs. The default is one replica of the fastest engine on one
     device, which every machine has. `sglang` and `openai` are refused, as this version has no adapter for them, unless

@@ -130,6 +130,9 @@ def test_a_value_that_cannot_be_is_refused_with_its_reason(served: Served) -> No
     status, reason = served.refusal(f"deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
     assert status == 409
     assert "setup_timeout" in reason
+    parameters = {"config": CONFIG | {"rollout": {"backend": "vllm:banana"}}}
+    status, reason = served.refusal(f"deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
+    assert (status, "vllm:banana" in reason) == (409, True)
     parameters = {"config": CONFIG | {"gconfg": {}}}
     status, reason = served.refusal(f"deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
     assert status == 409
@@ -137,9 +140,9 @@ def test_a_value_that_cannot_be_is_refused_with_its_reason(served: Served) -> No
 
 
 def test_a_value_that_only_the_flow_can_refuse_ends_the_run_with_its_reason(served: Served) -> None:
-    run = served.start("evaluate", config=CONFIG | {"rollout": {"backend": "vllm:d0"}})
+    run = served.start("evaluate", config=CONFIG | {"rollout": {"backend": "vllm:d65537"}})
     assert served.finish(run) == "FAILED"
-    assert "vllm:d0" in served.state(run)["message"]
+    assert "vllm:d65537" in served.state(run)["message"]
 
 
 def test_a_checkpoint_that_lands_is_evaluated_once(served: Served) -> None:
@@ -262,7 +265,17 @@ def cancelling(served: Served, run: str) -> Generator[None]:
         print(f"gone {time.monotonic() - began:.1f} s after the cancel")
         # a process that ends before it has said so is taken for crashed, until the server has looked again
         wait_for(lambda: served.state(run)["type"] == "CANCELLED", "cancelled run")
-    finally:  # one that went on would hold the queue of all later tests
+    finally:
+        with cancelling_at_the_end(served, run):
+            pass
+
+
+@contextmanager
+def cancelling_at_the_end(served: Served, run: str) -> Generator[None]:
+    """Have the run over after the block: one that went on would hold the queue of all later tests."""
+    try:
+        yield
+    finally:
         served.ask(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
         for process in served.workers():
             with suppress(psutil.NoSuchProcess):
@@ -279,6 +292,18 @@ def test_a_cancel_ends_the_workers_at_once(served: Served) -> None:
         assert ended(workers, CANCEL_S)
     told = [(each.event, each.occurred_at) for each in read_ledger(served.folder / "milepost-out" / "alerts")]
     assert not [when for event, when in told if event == EvaluationFailed.event and when > wanted_at]
+
+
+def test_a_suspended_run_generates_no_further(served: Served) -> None:
+    run = served.start("evaluate", config=CONFIG | SLOW)
+    workers = wait_for(served.workers, "worker")
+    wait_for(lambda: any("samples to make" in line["message"] for line in served.logs(run)), "worker at work")
+    later = {"pause_reschedule": True, "pause_timeout": "2100-01-01T00:00:00Z"}
+    with cancelling_at_the_end(served, run):
+        suspended = {"type": "PAUSED", "name": "Suspended", "state_details": later}
+        served.ask(f"flow_runs/{run}/set_state", {"state": suspended})
+        assert ended(workers, CANCEL_S)
+        assert served.state(run)["name"] == "Suspended"
 
 
 @pytest.mark.needs_slurm

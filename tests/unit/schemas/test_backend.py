@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.backend import ENGINES, MAX_DIMENSION, Backend, parse_backend
+from schemas.backend import BACKEND_PATTERN, ENGINES, MAX_DIMENSION, Backend, parse_backend
 from schemas.errors import ConfigError
 
 sizes = st.integers(1, MAX_DIMENSION)
@@ -43,6 +43,16 @@ def test_a_name_in_brackets_is_kept() -> None:
 def test_the_canonical_form_parses_to_an_equal_backend(backend: Backend) -> None:
     assert parse_backend(str(backend)) == backend
     assert str(parse_backend(str(backend))) == str(backend)
+    assert re.search(BACKEND_PATTERN, str(backend))
+
+
+@pytest.mark.parametrize(
+    "text", ["vllm:banana", "vllm:d0", "vllm:d2d3", "d4", "vllm", "vllm:d01", "vlm:d1", "vllm:d2 "]
+)
+def test_a_form_refuses_what_the_parser_refuses(text: str) -> None:
+    assert not re.search(BACKEND_PATTERN, text)
+    with pytest.raises(ConfigError):
+        parse_backend(text)
 
 
 @given(sizes, sizes, sizes, st.permutations(["d", "t", "p"]))
