@@ -10,7 +10,9 @@ from tasks.grading.rationals import exact_value
 
 _MAX_MEMBERS: Final = 8
 _TO: Final = re.compile(r"(?<=[\d}])\s*(?:\\text\s*\{\s*to\s*\}|\bto\b)\s*(?=[\d\\])")
-_NOT_A_MEMBER: Final = re.compile(r"[=<>|,;]|\\(?:in|le|ge|ne|to|mid)(?![a-zA-Z])")
+_NOT_A_MEMBER: Final = re.compile(
+    r"[=<>|,;]|\\text(?![a-zA-Z])|(?<![\\A-Za-z])[A-Za-z]{3}|\\(?:in|le|ge|ne|to|mid)(?![a-zA-Z])"
+)
 
 
 def split_ratio(text: str) -> list[str] | None:
