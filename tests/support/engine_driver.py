@@ -51,6 +51,8 @@ class Answer(Model):
     entropy: float | None = None
     latency_s: float = 0.0
     logprobs: tuple[float, ...] | None = None
+    num_broken: int = 0
+    broken_at: int | None = None
     refused: str = ""
 
 
