@@ -1,9 +1,12 @@
 """What people are told of an event: what, how much, against what, since when, and where to look."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from infra.plain_text import to_plain_line, to_title
 from schemas.events import Event
+
+_MAX_LINE: Final = 200
+"""Characters that a person reads in one line of a chat."""
 
 
 class Message(NamedTuple):
@@ -33,7 +36,15 @@ def compose(event: Event, training: str, *, run_page: str) -> Message:
         "run": run_page,
     }
     told = [
-        to_plain_line(event.message),
+        *_lines_of(to_plain_line(event.message)),
         *(f"{name}: {to_plain_line(value)}" for name, value in lines.items() if value),
     ]
     return Message(to_title(event.title, event.checkpoint), "\n".join(told))
+
+
+def _lines_of(message: str) -> list[str]:
+    """Return a message as lines: a long one, such as that of a drift of many features, has a line for each part."""
+    if len(message) <= _MAX_LINE:
+        return [message]
+    first, *others = message.split("; ")
+    return [first, *(f"- {part}" for part in others)]

@@ -60,3 +60,10 @@ def test_a_name_is_one_short_line_without_markup(name: str) -> None:
     for letter in "<>\x1b\x00":
         assert letter not in message.title + message.text
     assert message.title.isprintable()
+
+
+def test_a_long_message_has_a_line_for_each_part() -> None:
+    parts = [f"feature_{number} by 0.41 (PSI, threshold 0.20, p = 0.0001)" for number in range(9)]
+    event = drift("ckpt").model_copy(update={"message": "; ".join(parts)})
+    lines = compose(event, TRAINING, run_page="").text.splitlines()
+    assert lines[:9] == [parts[0], *(f"- {part}" for part in parts[1:])]
