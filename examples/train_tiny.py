@@ -3,8 +3,9 @@
     .venv-engine/bin/python examples/train_tiny.py OUT [--steps 1000]
 
 A training run to try Milepost with: `milepost watch examples/train_tiny.yaml OUT` evaluates each checkpoint as it
-lands, and accuracy rises from 0 to about 0.8. The problems are those of reasoning_gym's chain_sum. There are no more
-than 16,400 of them, so training meets most of those that are evaluated: it shows evaluations, not generalisation.
+lands, and accuracy rises from 0 to between 0.65 and 0.8, as processors round differently. The problems are those of
+reasoning_gym's chain_sum. There are no more than 16,400 of them, so training meets most of those that are evaluated: it
+shows evaluations, not generalisation.
 """
 
 # torch is absent from the environment where this file is checked:
