@@ -138,9 +138,8 @@ def test_each_token_tells_its_log_probability_where_that_is_asked(answers: Answe
 @pytest.mark.parametrize("name", DAMAGES)
 def test_weights_that_are_not_those_of_the_class_are_refused_by_name(answers: Answers, name: str) -> None:
     tensor, _ = DAMAGES[name]
-    shown = "size of tensor" if name == "too-wide" and answers.facts.engine == "vllm" else tensor.split(".")[-2]
-    joined = {"q_proj": "qkv_proj"} if answers.facts.engine == "vllm" and name == "without-q" else {}
-    assert joined.get(shown, shown) in answers.refusals[name]
+    is_joined = answers.facts.engine == "vllm" and name == "without-q"
+    assert ("qkv_proj" if is_joined else tensor.split(".")[-2]) in answers.refusals[name]
 
 
 def test_greedy_text_does_not_depend_on_order_or_neighbours(answers: Answers) -> None:
