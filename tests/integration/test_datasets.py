@@ -299,3 +299,4 @@ def test_gsm_plus_needs_its_unanswerable_problems_left_out(data_dir: Path) -> No
     dataset = load(path, exclude_golds=["None"])
     assert len(dataset.items) == 2100
     assert len({item.subsets["perturbation_type"] for item in dataset.items}) == 7
+    assert len({item.cluster_id for item in dataset.items}) == 300  # seed questions
