@@ -45,7 +45,8 @@ def test_it_is_its_commands_own_whatever_the_user_has_set(
     monkeypatch.chdir(tmp_path)
     with LocalServer(prefect_home) as server:
         url = server.wait_ready()
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        for name in ("http_proxy", "ALL_PROXY"):  # urllib would keep them for all later tests
+            monkeypatch.delenv(name)
         assert url.startswith("http://127.0.0.1:")
         assert ask_api(url, "health", method="GET") is True
         assert ask_api(url, "flows/filter", login=server.login) == []
