@@ -163,11 +163,17 @@ def _blocks_in_use(client: SyncPrefectClient) -> set[str]:
     offset = 0
     while page := client.read_deployments(limit=_PAGE, offset=offset):
         offset += _PAGE
-        for each in page:
-            alerts = (each.parameters.get("config") or {}).get("alerts") or {}
-            targets = [alerts.get(kind) for kind in get_args(TargetKind)]
-            used |= {name_block(str(target["secret"])) for target in targets if target}
+        used |= {name_block(secret) for each in page for secret in secrets_in(each.parameters)}
     return used
+
+
+def secrets_in(parameters: Mapping[str, Any]) -> set[str]:
+    """Return where a deployment's configuration says that addresses are kept; a deployment of others has its own."""
+    config = parameters.get("config")
+    alerts = config.get("alerts") if isinstance(config, dict) else None
+    targets = [alerts.get(kind) for kind in get_args(TargetKind)] if isinstance(alerts, dict) else []
+    named = [target.get("secret") for target in targets if isinstance(target, dict)]
+    return {secret for secret in named if isinstance(secret, str)}
 
 
 def _save_block(client: SyncPrefectClient, secret: str, address: str) -> Registration:

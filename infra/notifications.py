@@ -5,7 +5,6 @@ Owns the request; decides neither what is sent nor when it is sent again. An add
 
 import logging
 import re
-from http import HTTPStatus
 from typing import Final
 
 from schemas.alerts import TargetKind
@@ -57,12 +56,13 @@ def _post(address: str, title: str, text: str) -> None:
 
     try:
         reply = httpx.post(address, json={"title": title, "message": text}, timeout=_TIMEOUT_S)
-    except (httpx.HTTPError, httpx.InvalidURL) as exc:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as exc:  # the last is of a host name
         raise TransientError(
             f"the webhook cannot be reached ({_hide(str(exc) or type(exc).__name__, address)})"
         ) from None
     if not reply.is_success:
-        raise TransientError(f"the webhook answers {reply.status_code} {HTTPStatus(reply.status_code).phrase}")
+        reason = httpx.codes.get_reason_phrase(reply.status_code)  # empty for those of proxies, such as 521
+        raise TransientError(f"the webhook answers {reply.status_code} {reason}".rstrip())
 
 
 def _notify(kind: TargetKind, address: str, title: str, text: str) -> None:

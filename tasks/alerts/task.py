@@ -36,6 +36,8 @@ PREFECT_FAILURES: Final = (httpx.HTTPError, PrefectException)
 """What a call to a Prefect server raises when it is out of reach, or refuses."""
 FOLLOW_UP: Final = "follow-up/follow-up"
 """The deployment that delivers what waits, and follows up runs that nobody is at."""
+_CLOCKS_DIFFER: Final = timedelta(seconds=5)
+"""A run that starts before the message is due, by the clock of its machine, would plan the same run again: none."""
 _GOOD_NEWS: Final = (CheckpointLanded, EvaluationCompleted)
 
 logger = logging.getLogger(__name__)
@@ -130,10 +132,18 @@ def _plan_follow_up(client: SyncPrefectClient, fileroot: Path, next_at: datetime
     client.create_flow_run_from_deployment(
         deployment.id,
         parameters={"fileroot": str(fileroot.absolute())},
-        state=Scheduled(scheduled_time=next_at),
+        state=Scheduled(scheduled_time=next_at + _CLOCKS_DIFFER),
         name="deliver alerts that wait",
-        idempotency_key=f"milepost-alerts-{fileroot.absolute()}-{next_at:%Y-%m-%dT%H:%M}",
+        idempotency_key=key_of_delivery(fileroot, next_at),
     )
+
+
+def key_of_delivery(fileroot: Path, next_at: datetime) -> str:
+    """Return what is equal for two who plan the same delivery.
+
+    Two messages may be due within one second: a coarser time would take the later for one that was planned before.
+    """
+    return f"milepost-alerts-{fileroot.absolute()}-{next_at.astimezone(UTC).isoformat()}"
 
 
 def follow_up_run(client: SyncPrefectClient, run_id: UUID) -> None:

@@ -10,6 +10,7 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from pydantic import JsonValue
 
+from flows.automations import secrets_in
 from flows.registration import merge, merge_schedules
 
 NIGHTLY = "0 2 * * *"
@@ -65,3 +66,24 @@ def test_a_schedule_stays_as_people_have_it(
     )
     known = {} if registered is None else {"nightly": content(registered)}
     assert set(merge_schedules(known, before, [wanted])) == ({"nightly"} if changed else set())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "secrets"),
+    [
+        ({"config": {"alerts": {"slack": {"secret": "env:A"}, "email": {"secret": "block:b"}, "on": ["failed"]}}},
+         {"env:A", "block:b"}),
+        ({"config": {"alerts": {"slack": None}}}, set()),
+        ({"config": {"alerts": None}}, set()),
+        ({"config": None}, set()),
+        ({}, set()),
+        # of deployments that are not Milepost's
+        ({"config": "conf/prod.yaml"}, set()),
+        ({"config": ["a"]}, set()),
+        ({"config": {"alerts": True}}, set()),
+        ({"config": {"alerts": ["slack"]}}, set()),
+        ({"config": {"alerts": {"slack": "#channel", "email": {"to": "x"}, "webhook": {"secret": 3}}}}, set()),
+    ],
+)  # fmt: skip
+def test_secrets_are_found_in_milepost_configurations_alone(parameters: dict[str, Any], secrets: set[str]) -> None:
+    assert secrets_in(parameters) == secrets

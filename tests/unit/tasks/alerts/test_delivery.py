@@ -1,7 +1,9 @@
 """A message waits until its target has it, is asked for with growing pauses, and is sent once."""
 
 import os
-from datetime import UTC, datetime, timedelta
+import threading
+from datetime import UTC, datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from schemas.events import ConsistencyViolated, EvaluationFailed
 from tasks.alerts.delivery import deliver_due, enter_waiting, plan_deliveries, read_undelivered
 from tasks.alerts.diagnosis import check_alerts
 from tasks.alerts.ledger import alert_folder, make_record
+from tasks.alerts.task import key_of_delivery
 
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # in apprise
 
@@ -144,3 +147,38 @@ def test_a_failed_delivery_does_not_show_the_token() -> None:
             send_message(kind, address, title="t", text="x")  # pyright: ignore[reportArgumentType]
         assert "t0ken" not in str(caught.value)
         assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "said"), [(500, "500 Internal Server Error"), (521, "521"), (301, "301 Moved")])
+def test_a_webhook_that_refuses_is_named_by_its_status(status: int, said: str) -> None:
+    """Proxies answer with numbers that no standard names."""
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response_only(status, "of its own words")
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(TransientError, match=f"the webhook answers {said}"):
+            send_message("webhook", f"http://127.0.0.1:{server.server_port}/t0ken", title="t", text="x")
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "address", ["http://xn--a/t0ken", "http://[::1/t0ken", "http://a..b/t0ken", "http://h:x/t0ken"]
+)
+def test_an_address_that_leads_nowhere_is_an_undelivered_message(address: str) -> None:
+    with pytest.raises(TransientError, match="cannot be reached") as caught:
+        send_message("webhook", address, title="t", text="x")
+    assert "t0ken" not in str(caught.value)
+
+
+def test_each_time_of_a_delivery_has_a_run_of_its_own() -> None:
+    """A second message that is due in the same minute is planned too, and the same one once."""
+    folder = Path("/out")
+    times = [NOW, NOW + timedelta(seconds=20), NOW + timedelta(microseconds=1)]
+    assert len({key_of_delivery(folder, time) for time in times}) == 3
+    elsewhere = NOW.astimezone(timezone(timedelta(hours=2)))
+    assert key_of_delivery(folder, elsewhere) == key_of_delivery(folder, NOW)
