@@ -24,6 +24,7 @@ from pydantic import JsonValue, ValidationError
 from schemas.alerts import AlertsConfig
 from schemas.config import EvaluationConfig
 from schemas.events import CheckpointLanded, EvaluationFailed
+from tasks.alerts.ledger import digest_words
 from tasks.alerts.task import AlertContext, announce_in, context_of, dataset_of, deliver_waiting
 
 HEARTBEAT: Final = "prefect.flow-run.heartbeat"
@@ -98,6 +99,7 @@ def describe_end(run: FlowRun) -> EvaluationFailed:
         else f"the parameters of the flow run are not valid, as after an upgrade: {said.strip()}",
         run_id="",
         error="Crashed" if is_crash else "InvalidParameters",
+        problem="" if is_crash else digest_words(said),
     )
 
 

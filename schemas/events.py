@@ -178,12 +178,14 @@ class EvaluationFailed(RunEvent):
     """Class of the error; `GivenUp` where a watcher makes no further attempt."""
     series: str = ""
     """Of one that is given up, its attempts; else empty."""
+    problem: str = ""
+    """Digest of what is wrong with dataset or configuration; empty for any other error."""
 
     @property
     def cause(self) -> tuple[str, ...]:
         """The run, or what was to be evaluated where there is none yet; the error; the attempts that are over."""
         what = (self.run_id,) if self.run_id else (self.checkpoint, self.dataset)
-        return (*what, self.error, self.series) if self.series else (*what, self.error)
+        return (*what, self.error, *filter(None, (self.series, self.problem)))
 
 
 class ConsistencyViolated(RunEvent):

@@ -1,9 +1,12 @@
 """What has been told already: one small file per cause in `{fileroot}/alerts/`, so that a cause is told once."""
 
 import logging
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from pathlib import Path
+from typing import Final
 from uuid import UUID, uuid5
 
 import pyarrow as pa
@@ -11,12 +14,29 @@ from pydantic import ValidationError
 
 from infra.atomic import write_text_atomically
 from schemas.alerts import AlertRecord
-from schemas.errors import StoreError
+from schemas.errors import ConfigError, DatasetError, LaunchError, StoreError
 from schemas.events import EvaluationFailed, Event
 from schemas.run import RunIdentity
 from schemas.tables import ALERTS
 
+_CHANCE: Final = re.compile(r"\b(?:0x)?[0-9a-f-]{8,}\b", re.IGNORECASE)
+"""What differs between two reports of one problem: addresses of objects, ids of requests."""
+
 logger = logging.getLogger(__name__)
+
+
+def digest_problem(error: Exception) -> str:
+    """Return the digest of what is wrong with dataset or configuration; empty for any other error.
+
+    What a cluster lacks is none of them: its words tell how much, which differs each time.
+    """
+    is_of_input = isinstance(error, (ConfigError, DatasetError)) and not isinstance(error, LaunchError)
+    return digest_words(str(error)) if is_of_input else ""
+
+
+def digest_words(words: str) -> str:
+    """Return a digest that is the same for two reports of one problem."""
+    return blake2b(_CHANCE.sub("", words).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def make_record(folder: Path, event: Event, *, training: str, silence: timedelta, now: datetime) -> AlertRecord | None:

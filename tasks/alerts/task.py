@@ -29,7 +29,7 @@ from schemas.stand_in import DUMMY_ENGINE, is_dummy
 from schemas.summary import WHOLE_SET, RunSummary
 from tasks.alerts.addresses import find_in_environment, name_block
 from tasks.alerts.delivery import attempt, deliver_due, enter_waiting, plan_deliveries
-from tasks.alerts.ledger import alert_folder, end_failures, enter_record, make_record
+from tasks.alerts.ledger import alert_folder, digest_problem, end_failures, enter_record, make_record
 from tasks.alerts.message import compose
 
 PREFECT_FAILURES: Final = (httpx.HTTPError, PrefectException)
@@ -259,6 +259,7 @@ def announce_failure(error: Exception, config: EvaluationConfig, run_id: str, gl
         link=str(run_at(config.cluster.folder, run_id).path) if run_id else "",
         run_id=run_id,
         error=name,
+        problem=digest_problem(error),
     )
     announce(event, config, told_by="inconsistency" if isinstance(error, ReplicasDisagreeError) else None)
 

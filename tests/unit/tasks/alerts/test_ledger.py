@@ -6,9 +6,18 @@ from pathlib import Path
 import pytest
 
 from schemas.alerts import AlertRecord
+from schemas.errors import ConfigError, DatasetError, LaunchError, SetupError, TransientError
 from schemas.events import ConsistencyViolated, DriftDetected, EvaluationFailed, Event
 from schemas.run import RunIdentity
-from tasks.alerts.ledger import end_failures, enter_record, make_record, read_ledger, to_alert_table, was_told
+from tasks.alerts.ledger import (
+    digest_problem,
+    end_failures,
+    enter_record,
+    make_record,
+    read_ledger,
+    to_alert_table,
+    was_told,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = timedelta(0)
@@ -103,6 +112,36 @@ def test_what_nobody_heard_is_told_at_the_next_occasion_and_keeps_nothing_silent
     assert tell(tmp_path, failed(), silence=silence)
     assert tell(tmp_path, failed(), silence=silence) is None
     assert [record.told for record in read_ledger(tmp_path)].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_news"),
+    [
+        (DatasetError("v.jsonl: row 3: no gold"), DatasetError("v.jsonl: row 7: no gold"), True),
+        (DatasetError("v.jsonl does not exist"), DatasetError("column 'gold' is not in the data"), True),
+        (ConfigError("actor.dtype is 'x'"), ConfigError("seed is -1"), True),
+        (DatasetError("v.jsonl: row 3: no gold"), DatasetError("v.jsonl: row 3: no gold"), False),
+        (
+            DatasetError("no answer from <Connection object at 0x7f12ab34cd56> (Request ID: Root=1-67a0b1c2-0f0f0f0f)"),
+            DatasetError("no answer from <Connection object at 0x7f12ab39ffff> (Request ID: Root=1-67b9b9b9-1e1e1e1e)"),
+            False,
+        ),
+        (LaunchError("3 GPUs of 8 are left"), LaunchError("2 GPUs of 8 are left"), False),
+        (SetupError("the disk has 3 GB left"), SetupError("the disk has 2 GB left"), False),
+        (TransientError("no reply in 3 s"), TransientError("no reply in 4 s"), False),
+    ],
+)
+def test_another_mistake_in_the_input_is_news_and_another_report_of_it_is_none(
+    tmp_path: Path, first: Exception, second: Exception, *, is_news: bool
+) -> None:
+    events = [
+        failed("", error=type(error).__name__).model_copy(update={"problem": digest_problem(error)})
+        for error in (first, second)
+    ]
+    assert tell(tmp_path, events[0])
+    assert (tell(tmp_path, events[1], now=NOW + timedelta(days=1)) is not None) is is_news
+    end_failures(tmp_path, checkpoint="ckpt", subject="gsm8k")
+    assert all(tell(tmp_path, event, now=NOW + timedelta(days=2)) for event in {e.event_id: e for e in events}.values())
 
 
 def test_a_failure_is_news_again_once_an_evaluation_of_the_same_has_completed(tmp_path: Path) -> None:
