@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from flows.command_line import AsJson, ConfigPath, Overrides, errors_shown, set_prefect_defaults, show
+from flows.command_line import AsJson, ConfigPath, Overrides, echo, errors_shown, set_prefect_defaults, show
 from flows.server_access import load_prefect
 from flows.steps import Steps
 
@@ -56,8 +56,8 @@ def watch(  # noqa: PLR0913 - each is an option of the command
             end_within(_END_S, exc.exit_code)
             typer.echo(f"interrupted by {exc}; what is finished is kept: the same command goes on", err=True)
             raise typer.Exit(exc.exit_code) from exc
-        show(outcome, _print_outcome, as_json=as_json)
-        exit_code = _FAILED if outcome.num_failed else 0
+        show(outcome, print_outcome, as_json=as_json)
+        exit_code = exit_code_of(outcome)
         end_within(_END_S, exit_code)
         raise typer.Exit(exit_code)
 
@@ -84,11 +84,20 @@ def _load(paths: list[Path], overrides: list[str] | None) -> "list[EvaluationCon
     return [load_config(path, [_ANY_CHECKPOINT, *(overrides or ())]) for path in paths]
 
 
-def _print_outcome(outcome: "WatchOutcome") -> None:
+def exit_code_of(outcome: "WatchOutcome") -> int:
+    """Return the exit code of a watcher that has ended by itself."""
+    return _FAILED if outcome.num_failed or outcome.given_up else 0
+
+
+def print_outcome(outcome: "WatchOutcome") -> None:
+    """Print the numbers, and a line for each evaluation that is given up."""
     typer.echo(
         f"{outcome.num_done} evaluated, {outcome.num_failed} attempts failed, {outcome.num_open} still to do, "
-        f"{outcome.num_unusable} unusable"
+        f"{outcome.num_unusable} unusable" + (f", {len(outcome.given_up)} given up" if outcome.given_up else "")
     )
+    for each in outcome.given_up:
+        reason = " ".join(map(str.strip, each.reason.splitlines()))
+        echo(f"given up: {each.path}, {each.evaluation}: {reason}; to have it tried anew, remove {each.folder}")
 
 
 def _print_status(status: "WatchStatus") -> None:

@@ -189,6 +189,21 @@ class WatchStatus(Model):
     """One line per alert of the fileroot that a target does not have yet."""
 
 
+class GivenUpEvaluation(Model):
+    """An evaluation that no further attempt is made at."""
+
+    path: Path
+    """Folder of the checkpoint."""
+    global_step: int | None
+    """Training step; None when unknown."""
+    evaluation: str
+    """Experiment, trial and dataset."""
+    reason: str
+    """Why the last attempt failed."""
+    folder: Path
+    """Folder of the attempts: once it is removed, the evaluation is tried anew."""
+
+
 class WatchOutcome(Model):
     """What a `milepost watch` that ended has done; what `--json` prints."""
 
@@ -202,3 +217,5 @@ class WatchOutcome(Model):
     """Evaluations that are still to be made: waiting, running elsewhere, or to be tried again."""
     num_unusable: int = 0
     """Checkpoints that cannot be evaluated as they are, a sharded dump for instance, or that were left incomplete."""
+    given_up: tuple[GivenUpEvaluation, ...] = ()
+    """Evaluations of checkpoints still in the folder that are given up, by this watcher or an earlier one."""

@@ -6,7 +6,7 @@ Keeps nothing that is not on disk or seen again at the next look, so that it may
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -19,13 +19,14 @@ from typing import Final
 from infra.announcements import SPOOL
 from schemas.config import config_to_yaml
 from schemas.errors import CheckpointError, MilepostError, StoreError, TransientError
-from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
+from schemas.watch import EvaluationRecord, GivenUpEvaluation, LandedCheckpoint, WatchOutcome
 from tasks.watching.complaints import Complaints
 from tasks.watching.launching import EvaluationLauncher
 from tasks.watching.observation import Observation, Observer, WholeCheckpoint, describe_landed
 from tasks.watching.root import describe_unreadable, make_observer
 from tasks.watching.selection import newest_of_each_training, select_checkpoints
 from tasks.watching.settling import Evaluation, Settlement, identify, is_being_evaluated, settle, settled_record
+from tasks.watching.status import list_given_up
 
 _TICK_S: Final = 0.25
 """Between two looks at whether a trainer has announced something, and at what is due."""
@@ -165,6 +166,7 @@ class Reconciler:
             num_failed=self._num_failed + self._complaints.num_broken,
             num_open=num_open,
             num_unusable=self._complaints.num_unusable,
+            given_up=tuple(self._given_up()),
         )
 
     def stop(self) -> None:
@@ -174,6 +176,11 @@ class Reconciler:
         deadline = time.monotonic() + _END_S
         for thread in self._slots.values():
             thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _given_up(self) -> Iterator[GivenUpEvaluation]:
+        for watched in self._watched:
+            with suppress(StoreError):  # told already, and counted
+                yield from list_given_up(watched.evaluation, watched.selected)
 
     def _announced_ns(self) -> int:
         try:

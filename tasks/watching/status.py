@@ -1,7 +1,7 @@
 """The grid of `milepost status`: each checkpoint of a root by each of its evaluations."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from schemas.watch import (
     CellState,
     EvaluationCell,
     EvaluationRecord,
+    GivenUpEvaluation,
     LandedCheckpoint,
     WatchedCheckpoint,
     WatchedEvaluation,
@@ -21,7 +22,7 @@ from tasks.watching.evaluation_key import evaluation_name
 from tasks.watching.observation import Observation
 from tasks.watching.root import describe_unreadable, make_observer
 from tasks.watching.selection import select_checkpoints
-from tasks.watching.settling import Evaluation
+from tasks.watching.settling import Evaluation, settled_record
 
 _Line = tuple[int, str]
 """Training step, -1 when unknown, and folder: what makes two rows of the grid one."""
@@ -70,6 +71,24 @@ def read_status(root: Path, evaluations: Sequence[Evaluation], *, now: datetime)
         counts=dict(counts),
         undelivered_alerts=tuple(alerts),
     )
+
+
+def list_given_up(evaluation: Evaluation, selected: Iterable[LandedCheckpoint]) -> Iterator[GivenUpEvaluation]:
+    """Return those of the wanted checkpoints whose evaluation is given up; one that was removed since is left out.
+
+    Raises:
+        StoreError: a record cannot be read.
+    """
+    for landed in selected:
+        record = settled_record(evaluation, landed)
+        if record is not None and record.state == "failed" and landed.path.is_dir():
+            yield GivenUpEvaluation(
+                path=landed.path,
+                global_step=landed.position.global_step,
+                evaluation=evaluation_name(evaluation.config),
+                reason=record.error or "",
+                folder=evaluation.folder.result_folder(record.model_key),
+            )
 
 
 def _read_landed(root: Path, evaluation: Evaluation) -> list[LandedCheckpoint]:

@@ -1,10 +1,13 @@
 """`milepost status` for people: the grid in short words, and below it each reason to its end."""
 
+import shutil
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
+from flows.watch_commands import exit_code_of, print_outcome
 from tests.support.checkpoint_folders import make_adapter, make_base, make_checkpoint
 from tests.support.instant_evaluations import InstantLauncher, make_config
 from tests.support.reconciling import reconcile
@@ -60,3 +63,35 @@ def test_of_several_evaluations_a_reason_names_its_own(tmp_path: Path) -> None:
     assert ": unusable: pytorch_model.bin: pickle weights only" in of_first
     assert of_other.startswith("checkpoint-6, trusting/")
     assert of_other.endswith(": waiting: no watcher has seen it yet")
+
+
+def test_once_names_what_is_given_up_and_fails_as_long_as_it_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, config = tmp_path / "ck", make_config(tmp_path, "watch.max_attempts=1")
+    for step in (1, 2):
+        make_checkpoint(root / f"checkpoint-{step}", fill=step)
+    failing = InstantLauncher(
+        fails=lambda order: "checkpoint-1" in order.config.actor.path, error="no template\n  \x1b[31mred"
+    )
+    reconcile(root, config, failing)
+    later = reconcile(root, config, InstantLauncher())  # it makes no attempt of its own
+    assert (later.num_failed, later.num_open, exit_code_of(later)) == (0, 0, 1)
+    print_outcome(later)
+    first, line = capsys.readouterr().out.splitlines()
+    assert first == "0 evaluated, 0 attempts failed, 0 still to do, 0 unusable, 1 given up"
+    named = f"given up: {root}/checkpoint-1, watched/trial0 on reasoning_gym:chain_sum?size=5&seed=1: no template "
+    assert line.startswith(named)
+    assert "\x1b" not in line
+    folder = failing.orders[-1].folder
+    assert line.endswith(f"; to have it tried anew, remove {folder}")
+    assert folder == later.given_up[0].folder
+    (root / "checkpoint-1").rename(tmp_path / "rotated")
+    gone = reconcile(root, config, InstantLauncher())
+    assert (gone.given_up, exit_code_of(gone)) == ((), 0)
+    (tmp_path / "rotated").rename(root / "checkpoint-1")
+    shutil.rmtree(folder)
+    mended = reconcile(root, config, InstantLauncher())
+    assert (mended.num_done, exit_code_of(mended)) == (1, 0)
+    print_outcome(mended)
+    assert capsys.readouterr().out == "1 evaluated, 0 attempts failed, 0 still to do, 0 unusable\n"
