@@ -65,12 +65,18 @@ def _report(
     if violations:
         verdict, message = "disagree", "; ".join(check.message for check in violations)
     elif passed & enough:
-        verdict, message = "agree", f"{len(replicas)} replicas agree{told}"
+        verdict, message = "agree", f"{len(replicas)} replicas agree{_exceptions(checks)}{told}"
     else:
         verdict, message = "cannot_tell", f"nothing can be said of the replicas: {why_not}{told}"
     return ConsistencyReport(
         verdict=verdict, message=message, replicas=replicas, checks=tuple(checks), detectable=detectable
     )
+
+
+def _exceptions(checks: Sequence[ConsistencyCheck]) -> str:
+    """Return the checks without an outcome, so that the sentence does not contradict the rows below it."""
+    unknown = [check.check for check in checks if check.outcome == "cannot_tell"]
+    return f"; nothing can be said of {', '.join(unknown)}" if unknown else ""
 
 
 def _sensitivity(detectable: float) -> str:

@@ -8,6 +8,9 @@ _VERDICTS = {"agree": "they agree", "disagree": "**they disagree**", "cannot_tel
 
 def summarise(report: ConsistencyReport) -> str:
     """Return the page of a report: verdict, what was compared, and every replica."""
+    verdict = _VERDICTS[report.verdict]
+    if report.verdict == "agree" and any(check.outcome == "cannot_tell" for check in report.checks):
+        verdict += " in what could be compared"
     checks = [[check.check, check.outcome, "yes" if check.decides else "no", check.message] for check in report.checks]
     replicas = [
         [
@@ -22,7 +25,7 @@ def summarise(report: ConsistencyReport) -> str:
     ]
     return "\n".join(
         (
-            f"## Replicas: {_VERDICTS[report.verdict]}",
+            f"## Replicas: {verdict}",
             "",
             escape_markdown(report.message),
             "",

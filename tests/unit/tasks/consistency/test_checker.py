@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.consistency import ConsistencyConfig
+from schemas.consistency import CheckOutcome, ConsistencyCheck, ConsistencyConfig
 from schemas.errors import DistributedEvaluationError
 from tasks.consistency.checker import check_consistency
+from tasks.consistency.report import summarise
 from tests.support.replica_samples import Shards, blamed, draw_samples, outcomes, with_column
 
 
@@ -49,6 +50,31 @@ def test_agreement_says_what_would_have_been_seen(rng: np.random.Generator) -> N
     assert many.detectable is not None
     assert few.detectable == pytest.approx(2 * many.detectable, rel=0.1)
     assert f"off by {few.detectable:.2g} would have been seen" in few.message
+
+
+def check_of(name: str, outcome: CheckOutcome, *, decides: bool = True) -> ConsistencyCheck:
+    return ConsistencyCheck(check=name, outcome=outcome, decides=decides, message=name)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "exceptions"),
+    [
+        ([], ""),
+        ([check_of("weights", "passed")], ""),
+        ([check_of("weights", "cannot_tell")], "weights"),
+        ([check_of("device", "cannot_tell", decides=False)], "device"),
+        ([check_of("weights", "cannot_tell"), check_of("canaries", "cannot_tell")], "weights, canaries"),
+    ],
+)
+def test_agreement_names_what_could_not_be_compared(
+    earlier: list[ConsistencyCheck], exceptions: str, rng: np.random.Generator
+) -> None:
+    report = check_consistency(draw_samples(Shards(num_replicas=4, num_items=250), rng), earlier=earlier)
+    assert report.verdict == "agree"
+    said = f"nothing can be said of {exceptions}; " if exceptions else ""
+    assert report.message.startswith(f"4 replicas agree; {said}a replica whose ")
+    heading = "## Replicas: they agree in what could be compared" if exceptions else "## Replicas: they agree"
+    assert summarise(report).splitlines()[0] == heading
 
 
 @pytest.mark.parametrize(
