@@ -5,20 +5,23 @@ MILEPOST_REQUIRE_SERVICES   `1` or a list such as `engine,prefect,slurm,browser,
 CI                          `true` requires all services, and the data where MILEPOST_TEST_DATA is set
 """
 
+import ast
 import os
 import resource
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 UNIT_TESTS = ROOT / "tests" / "unit"
+SLURM = "needs_slurm"
 SERVICES = frozenset({"engine", "prefect", "slurm", "browser", "data"})
 
 BEGAN = pytest.StashKey[tuple[float, float]]()
@@ -49,18 +52,36 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A machine has one Slurm: its tests are one group, and the first, as it takes longest; unit tests fill the end."""
-    for item in items:
-        if item.get_closest_marker("needs_slurm"):
-            item.add_marker(pytest.mark.xdist_group("slurm"))
-    items.sort(key=lambda item: (not item.get_closest_marker("xdist_group"), UNIT_TESTS in item.path.parents))
+    """Tests that need Slurm run first, as they take longest in one process; unit tests fill the end."""
+    items.sort(key=lambda item: (not item.get_closest_marker("needs_slurm"), UNIT_TESTS in item.path.parents))
 
 
-class FileScheduling(LoadGroupScheduling):
-    """Tests of a group stay in one process and in order; where they name no group, those of a file do."""
+@cache
+def tests_on_slurm(path: str) -> frozenset[str] | None:
+    """Return the names of a file's tests that are marked `needs_slurm`; None: the mark is the whole file's.
+
+    Read from the file: only the processes that run tests see marks, and xdist has no other way to hand groups over with
+    this pytest (its suffix `@group` of a test's name is gone).
+    """
+    names: set[str] = set()
+    for statement in ast.parse((ROOT / path).read_text("utf-8")).body:
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            if SLURM in ast.unparse(statement):
+                return None
+        elif any(SLURM in ast.unparse(decorator) for decorator in statement.decorator_list):
+            if not statement.name.startswith("test_"):
+                return None  # a fixture with marked parameters
+            names.add(statement.name)
+    return frozenset(names)
+
+
+class FileScheduling(LoadScopeScheduling):
+    """Tests of one file stay in one process and in order; those that need the one Slurm of this machine are a group."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return super()._split_scope(nodeid).partition("::")[0]
+        path, _, test = nodeid.partition("::")
+        on_slurm = tests_on_slurm(path)
+        return "slurm" if on_slurm is None or test.partition("[")[0] in on_slurm else path
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -34,6 +34,16 @@ def test_of_no_service():
 """
 MODULE_THAT_SKIPS_ITSELF = "import pytest\npytest.skip('nothing to run', allow_module_level=True)\n"
 
+NOTE = """
+import os, pytest, time
+
+def note(file):
+    time.sleep(0.3)  # the other process takes its part meanwhile
+    with open(file, "a") as record:
+        record.write(os.environ["PYTEST_XDIST_WORKER"])
+
+"""
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -81,3 +91,16 @@ def test_a_module_that_skips_itself_fails_where_services_are_required(project: P
 
 def test_an_unknown_service_is_refused(project: Path) -> None:
     assert "allowed: 1, or some of" in outcomes(project, MILEPOST_REQUIRE_SERVICES="gpu")
+
+
+def test_what_needs_slurm_runs_in_one_process(project: Path) -> None:
+    shutil.rmtree(project / "tests" / "integration")
+    on_slurm, by_file = (project / "tests" / name for name in ("on_slurm", "by_file"))
+    marked = f"{NOTE}@pytest.mark.needs_slurm\ndef test_marked():\n    note({str(on_slurm)!r})\n"
+    for number in range(4):
+        (project / "tests" / f"test_{number}.py").write_text(
+            f"{marked}def test_plain():\n    note({str(by_file)!r})\n", "utf-8"
+        )
+    assert outcomes(project, "--numprocesses", "2", "--dist", "loadgroup") == "8 passed"
+    assert on_slurm.read_text("utf-8") in {"gw0" * 4, "gw1" * 4}
+    assert {"gw0", "gw1"} == {by_file.read_text("utf-8")[start : start + 3] for start in range(0, 12, 3)}
