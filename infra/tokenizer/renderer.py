@@ -25,8 +25,11 @@ _LONGEST_S: Final = 900.0
 """Seconds until a child that does not use its core, as on a machine that swaps, is killed too."""
 _MAX_ORDER_CHARS: Final = 1 << 23
 """Characters sent at once; the child holds them several times."""
-_KEPT_VARIABLES: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
-"""What of the environment a child needs: nothing that a template could be after."""
+_KEPT_VARIABLES: Final = (
+    "PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "HOME", "PYTHONPATH", "PYTHONUSERBASE", "PYTHONNOUSERSITE"
+)  # fmt: skip
+"""What of the environment a child needs, its packages found where this process finds them: nothing that a template
+could be after."""
 _PROGRAM: Final = Path(__file__).with_name("rendering_process.py")
 """Run as a file: what Milepost itself imports would take longer than the rendering."""
 _TOO_MUCH: Final = "it was ended, as it takes more than 15 s of a core or 1 GiB of memory"
@@ -48,7 +51,7 @@ class TemplateRenderer:
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-I", os.fspath(_PROGRAM)], env=environment, text=True, encoding="ascii",
+                [sys.executable, "-P", os.fspath(_PROGRAM)], env=environment, text=True, encoding="ascii",
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip

@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import date
 from pathlib import Path
 
+import jinja2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -214,6 +215,21 @@ def test_a_template_without_an_end_is_ended(
     monkeypatch.setattr(renderer, "_PROGRAM", program)
     with pytest.raises(CheckpointError, match=message):
         ChatTokenizer.open(families["chatml"], chat_template=template).render([ChatMessage(role="user", content="a")])
+
+
+def test_templates_render_where_jinja_is_outside_the_interpreters_own_folders(
+    families: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As after `pip install --user`, `pip install --target` or a module of the cluster: Jinja is on PYTHONPATH."""
+    own = Path(sys.executable).resolve()
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {own.parent}\ninclude-system-site-packages = false\n")
+    bare = tmp_path / "bin" / "python"
+    bare.parent.mkdir()
+    bare.symlink_to(own)
+    monkeypatch.setattr(sys, "executable", str(bare))
+    monkeypatch.setenv("PYTHONPATH", str(Path(jinja2.__file__).parents[1]))
+    with closing(ChatTokenizer.open(families["chatml"], chat_template="{{ messages[0].content }}")) as tokenizer:
+        assert tokenizer.render([ChatMessage(role="user", content="found")]) == "found"
 
 
 def test_many_and_long_conversations_arrive_whole_and_in_order(families: dict[str, Path]) -> None:
