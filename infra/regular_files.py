@@ -52,7 +52,12 @@ def advise(exc: OSError) -> str:
     return "put a regular file there" if isinstance(exc, IrregularFileError) else "check its permissions"
 
 
+def describe_irregular(mode: int) -> str | None:
+    """Return what a path of this mode leads to; None for a regular file."""
+    return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
 def _require_regular(mode: int, path: Path) -> None:
-    if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+    kind = describe_irregular(mode)
+    if kind is not None:
         raise IrregularFileError(errno.EINVAL, f"{kind}; only regular files are read", str(path))

@@ -109,9 +109,14 @@ def check_split(path: str, split: str, splits: Sequence[str]) -> None:
 
 
 def _require_plain_entries(path: Path) -> None:
-    """Refuse a FIFO or device in the folder: the library opens README.md and the like without looking."""
+    """Refuse a FIFO or device in the folder: the library opens README.md and the like without looking.
+
+    A link to nowhere is left to the reader: git-annex and DVC leave them for the files that are not wanted.
+    """
     try:
-        entries = [entry for pattern in ("*", "*/*") for entry in path.glob(pattern) if not entry.is_dir()]
+        entries = [
+            entry for pattern in ("*", "*/*") for entry in path.glob(pattern) if entry.exists() and not entry.is_dir()
+        ]
     except OSError as exc:
         raise DatasetError(f"folder {str(path)!r} cannot be looked at: {exc}") from exc
     for entry in entries:

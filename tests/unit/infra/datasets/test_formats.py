@@ -173,6 +173,14 @@ def test_a_folder_with_a_fifo_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_folder_with_links_to_nowhere_is_read(tmp_path: Path) -> None:
+    """git-annex and DVC leave them for files that were not fetched."""
+    write_jsonl(tmp_path / "test.jsonl", ROWS)
+    for name in ("train.jsonl", "figures", "README.md"):
+        (tmp_path / name).symlink_to(tmp_path / "nowhere" / name)
+    assert load(tmp_path) == load(tmp_path / "test.jsonl")
+
+
 def test_a_parquet_file_is_read_no_further_than_asked(tmp_path: Path) -> None:
     text = "x" * 1_000_000
     indices = pa.array([0] * 8192, pa.int32())
