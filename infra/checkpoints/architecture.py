@@ -88,4 +88,4 @@ def _is_listed(model_type: object, module: str, names: str) -> bool | None:
         listed: Any = getattr(import_module(f"transformers.models.auto.{module}"), names)
     except ImportError:
         return None
-    return model_type in listed
+    return isinstance(model_type, str) and model_type in listed

@@ -8,9 +8,10 @@ the class.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final, NamedTuple, cast
 
-from infra.checkpoints.findings import list_names
+from infra.checkpoints.findings import MAX_NAMES, list_names
 from infra.checkpoints.safetensors_header import Tensor
 from infra.tokenizer.files import JsonObject
 
@@ -24,16 +25,19 @@ _NUM_EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
 
 _LAYER: Final = re.compile(r"(.+?\.)([0-9]{1,6})\.(.+)", re.DOTALL)
 _EXPERT: Final = re.compile(r"((?:.*\.)?experts\.)(\d+)\.(.+)", re.DOTALL)
-_OTHER_TOWER: Final = re.compile(r"vision|visual|vit\b|image|audio|speech")
+OTHER_TOWER: Final = re.compile(r"vision|visual|vit\b|image|audio|speech")
 """In names of what reads images or sound beside the language model."""
 _EXTRA_LAYER: Final = re.compile(r"\b(?:eh_proj|enorm|hnorm|shared_head|mtp\w*|nextn\w*)\b")
 """What a layer for multi-token prediction has; it follows the decoder's own."""
 
 _NOT_PER_LAYER: Final = frozenset({"architectures", "eos_token_id", "bos_token_id", "pad_token_id"})
 """Lists of config.json that have no entry per layer, however long they are."""
-_UNLIKE_LAYERS: Final = frozenset({"gpt_neox_japanese", "modernbert-decoder", "rwkv", "zamba", "zamba2", "zaya"})
+_UNLIKE_LAYERS: Final = frozenset(
+    {"gpt_neox_japanese", "hunyuan", "modernbert-decoder", "phi4flash", "rwkv", "zamba", "zamba2", "zaya"}
+)
 """model_type of the classes whose first, last or some layers lack what the others have, without a word of it in
-config.json. Found by building every causal class of transformers 5.19 without weights."""
+config.json. Found by building every causal class of transformers 5.19 without weights; hunyuan and phi4flash, whose
+layers use the keys and values of others, have code of their own."""
 _PACKED: Final = re.compile(r"\.(?:qweight|weight_packed|weight_scale\w*|weight\.\w+|scales)$")
 """Ends of the names of quantised weights."""
 _SCALE: Final = re.compile(r"\.[kqv]_scale$")
@@ -63,7 +67,7 @@ def find_stack(tensors: Mapping[str, Tensor]) -> Stack:
         if match is not None:
             stacks[match[1]][int(match[2])][match[3]] = tensor
             sizes[match[1]] += tensor.num_bytes
-    ranked = sorted((size, prefix) for prefix, size in sizes.items() if not _OTHER_TOWER.search(prefix))
+    ranked = sorted((size, prefix) for prefix, size in sizes.items() if not OTHER_TOWER.search(prefix))
     if not ranked or (len(ranked) > 1 and ranked[-1][0] < _STACK_RATIO * ranked[-2][0]):
         return Stack("", {})
     prefix = ranked[-1][1]
@@ -80,10 +84,13 @@ def check_layers(stack: Stack, config: JsonObject) -> str | None:
     count = find_size(config, _NUM_LAYERS)
     if count is None or not stack.layers:
         return None
-    missing = [f"{stack.prefix}{number}" for number in range(count.value) if number not in stack.layers]
-    if missing and "block_configs" not in config:  # pruned models may have layers without a tensor
+    num_missing = count.value - sum(number < count.value for number in stack.layers)
+    if num_missing and "block_configs" not in config:  # pruned models may have layers without a tensor
+        # a broken config.json may say a thousand million layers: only those that are shown are named
+        missing = (f"{stack.prefix}{number}" for number in range(count.value) if number not in stack.layers)
+        listed = list_names(list(islice(missing, MAX_NAMES)), total=num_missing)
         return (
-            f"{list_names(missing)}: no tensor of {len(missing)} of the {count.value} layers that config.json says by "
+            f"{listed}: no tensor of {num_missing} of the {count.value} layers that config.json says by "
             f"{count.key}; save the checkpoint again, or copy config.json from the model that was saved"
         )
     beyond = [number for number in sorted(stack.layers) if number >= count.value]
@@ -94,7 +101,7 @@ def check_layers(stack: Stack, config: JsonObject) -> str | None:
             f"config.json says by {count.key}, so a part of the model would not be evaluated; copy config.json from "
             f"the model that was saved"
         )
-    layers = {number: stack.layers[number] for number in range(count.value) if number in stack.layers}
+    layers = {number: layer for number, layer in sorted(stack.layers.items()) if number < count.value}
     own = Stack(stack.prefix, layers)
     return _compare_peers(own, config) or _check_experts(own, config)
 
@@ -168,14 +175,16 @@ def _check_experts(stack: Stack, config: JsonObject) -> str | None:
             num_experts = declared.value if declared else max(experts) + 1
             prefix = f"{stack.prefix}{number}.{group}"
             says = f"config.json says {declared.key} {declared.value}" if declared else "others have it"
-            absent = [
-                f"{prefix}{expert}.{name}"
-                for expert in range(num_experts)
-                if len(experts.get(expert, ())) < len(names)
-                for name in sorted(names - experts.get(expert, set()))
-            ]
-            if absent:
-                return f"{list_names(absent)}: not there, and {says}; save the checkpoint again"
+            num_present = sum(len(own) for expert, own in experts.items() if expert < num_experts)
+            num_absent = num_experts * len(names) - num_present
+            if num_absent:
+                absent = (
+                    f"{prefix}{expert}{name}"
+                    for expert in range(num_experts)
+                    for name in sorted(names - experts.get(expert, set()))
+                )
+                listed = list_names(list(islice(absent, MAX_NAMES)), total=num_absent)
+                return f"{listed}: not there, and {says}; save the checkpoint again"
             if max(experts) >= num_experts + (without_weights.value if without_weights else 0):
                 return f"{prefix}{max(experts)}: {says}; copy config.json from the model that was saved"
     return None

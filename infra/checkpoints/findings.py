@@ -8,7 +8,7 @@ from schemas.checkpoint import CheckpointStatus
 
 MAX_SHOWN: Final = 200
 """Characters of a name in a message."""
-_MAX_NAMES: Final = 3
+MAX_NAMES: Final = 3
 """Names listed in a message before it says how many more."""
 
 
@@ -29,7 +29,11 @@ class Findings:
         return "incomplete" if self.problems else "complete"
 
 
-def list_names(names: Sequence[str]) -> str:
-    """Return the first names, cut to a line's length, and how many more there are."""
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(name[:MAX_SHOWN] for name in names[:_MAX_NAMES]) + more
+def list_names(names: Sequence[str], *, total: int | None = None) -> str:
+    """Return the first names, cut to a line's length, and how many more there are.
+
+    `total`: number of all names, where `names` holds only the first ones.
+    """
+    num_more = (len(names) if total is None else total) - MAX_NAMES
+    more = f" and {num_more} more" if num_more > 0 else ""
+    return ", ".join(name[:MAX_SHOWN] for name in names[:MAX_NAMES]) + more

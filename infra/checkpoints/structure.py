@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
-from infra.checkpoints.decoder_layers import Stack, check_layers, find_size, find_stack
+from infra.checkpoints.decoder_layers import OTHER_TOWER, Stack, check_layers, find_size, find_stack
 from infra.checkpoints.findings import list_names
 from infra.checkpoints.safetensors_header import Tensor
 from infra.tokenizer.files import JsonObject
@@ -43,7 +43,6 @@ _EMBEDDING_SIZE: Final = ("embedding_size", "word_embed_proj_dim", "input_embedd
 _EMBEDDING: Final = re.compile(
     r"\b(?:embed_tokens|wte|word_embeddings?|tok_embeddings|embed_in|tokens_embed|embeddings?)\.weight$"
 )
-_OTHER_TOWER: Final = re.compile(r"vision|visual|vit\b|image|audio|speech")
 _FLOATS: Final = frozenset({"BF16", "F16", "F32", "F64"})
 """Dtypes of tensors whose stored shape is their own; quantised ones may be packed."""
 
@@ -100,7 +99,7 @@ def find_embedding(tensors: Mapping[str, Tensor], stack: Stack | None = None) ->
         and tensor.dtype in _FLOATS
         and _EMBEDDING.search(name)
         and not name.startswith(own)
-        and not _OTHER_TOWER.search(name)
+        and not OTHER_TOWER.search(name)
     ]
     return max(found, key=lambda embedding: embedding.num_rows, default=None)
 

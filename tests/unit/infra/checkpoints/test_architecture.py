@@ -49,6 +49,7 @@ LLAVA = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llav
         (OWN_CODE, "transformers", True, None),
         (OWN_CODE, "stand_in", False, None),
         ({**OWN_CODE, "model_type": "phi3"}, "vllm", False, None),
+        ({**OWN_CODE, "model_type": ["phi3"]}, "vllm", False, "no model_type ['phi3']"),
         ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "transformers", False, None),
         ({"architectures": ["BrandNewForCausalLM"], "model_type": "brand_new"}, "vllm", False, None),
         (LLAVA, "transformers", False, "LlavaForConditionalGeneration (model_type 'llava')"),

@@ -88,6 +88,7 @@ _PACKED: Final[Config] = {"quantization_config": {}}
         ("qwen2", _vision, {"vision_config": {"depth": 2}}),
         ("llama", dict, {"eos_token_id": [1, 2, 3]}),
         ("llama, tied", lambda tensors: tensors | {"lm_head.weight": _tensor(96, 16)}, {}),
+        ("llama", lambda tensors: _without("layers.1.self_attn.k_proj")(tensors), {"model_type": "hunyuan"}),
     ],
 )  # fmt: skip
 def test_the_names_of_other_layouts_are_accepted(
@@ -130,6 +131,7 @@ def _with(name: str, *shape: int) -> Callable[[Tensors], Tensors]:
         ("gpt2", _without(".h.2."), {}, ["transformer.h.2: no tensor", "n_layer"]),
         ("llama", dict, {"num_hidden_layers": 2}, ["model.layers.2: more than the 2 layers", "not be evaluated"]),
         ("llama", dict, {"num_hidden_layers": 5}, ["model.layers.3, model.layers.4: no tensor of 2 of the 5"]),
+        ("llama", dict, {"num_hidden_layers": 10**9}, ["layers.5 and 999999994 more: no tensor of 999999997 of the"]),
         ("gpt2", dict, {"n_layer": 2}, ["transformer.h.2: more than the 2 layers"]),
         ("deepseek_v3", dict, {"num_hidden_layers": 2}, ["model.layers.2: more than the 2"]),
         ("llama", _without("layers.1.self_attn.q_proj"), {}, ["model.layers.1.self_attn.q_proj.weight: not there"]),
@@ -137,6 +139,7 @@ def _with(name: str, *shape: int) -> Callable[[Tensors], Tensors]:
         ("qwen2", _without("layers.2.self_attn.k_proj.bias"), {}, ["k_proj.bias", "layers.0 has it"]),
         ("mixtral", _without("layers.1.block_sparse_moe.experts.2.w1"), {}, ["experts.2.w1.weight: not there"]),
         ("mixtral", _without("experts.3."), {}, ["experts.3", "num_local_experts 4"]),
+        ("mixtral", dict, {"num_local_experts": 10**9}, ["experts.4.w3 and 2999999985 more: not there"]),
         ("mixtral", dict, {"num_local_experts": 2}, ["experts.3", "num_local_experts 2"]),
         ("jamba", _without("layers.2.mamba.A_log"), {}, ["model.layers.2.mamba.A_log: not there"]),
         ("llama", _reshaped("layers.2.mlp.up_proj", 20, 16), {}, ["up_proj.weight: of shape [20, 16]", "[24, 16]"]),
