@@ -24,9 +24,11 @@ from tasks.grading.units import unit_ratio
 _WORD: Final = re.compile(r"[^\W\d_]{4,}")
 _NOT_TEXT: Final = re.compile(r"[\\^_=<>{}+*/|]|\b(?:sqrt|sinh?|cosh?|tanh?|log|infinity|infty)\b")
 _SHORT_WORDS: Final = frozenset({"yes", "no", "odd", "none of these", "undefined"})
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z](?:_\{?\w\}?)?)\s*(?:=\s*(?=[^=\s])|(?=\\approx(?![a-zA-Z])|\u2248))")
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z](?:_\{?\w\}?)?)\s*(?:=\s*(?=[^=\s])|(?=\\approx(?![a-zA-Z])))")
 _APPROXIMATE: Final = re.compile(
-    r"^(?:\\(?:approx|simeq|doteq)(?![a-zA-Z])|[\u2248~])\s*|^(?:about|approximately)\s+", re.IGNORECASE
+    r"^(?:\\(?:approx|simeq|doteq|sim)(?![a-zA-Z])|~|\\text\s*\{\s*(?:about|around|approximately|roughly)\s*\})\s*"
+    r"|^(?:about|approximately)\s+",
+    re.IGNORECASE,
 )
 _DECIMAL_COMMA: Final = re.compile(r"[+-]?\d+,\d+")
 
@@ -81,9 +83,11 @@ def _strip_assignment(answer: str, gold: str) -> tuple[str, str]:
 
 
 def _compare_numbers(answer: str, gold: str) -> bool | None:
-    gold_value, answer_value = exact_value(gold), exact_value(answer)
+    gold_value = exact_value(gold)
     if gold_value is None:
         return None
+    answer = _approximation(answer) or answer
+    answer_value = exact_value(answer)
     if gold_value.value.denominator != 1 and _DECIMAL_COMMA.fullmatch(answer):
         with_point = exact_value(answer.replace(",", "."))
         if with_point is not None and values_agree(with_point, gold_value):
@@ -96,9 +100,9 @@ def _compare_numbers(answer: str, gold: str) -> bool | None:
     return values_agree(answer_value, gold_value)
 
 
-def _approximation(gold: str) -> str | None:
-    """Return the number of a gold that states itself as rounded, such as `\\approx 17.1`."""
-    simplified = simplify_markup(gold)
+def _approximation(text: str) -> str | None:
+    """Return the number of a text that states itself as rounded, such as `\\approx 17.1`."""
+    simplified = simplify_markup(text)
     sign = _APPROXIMATE.match(simplified)
     return None if sign is None else simplified[sign.end() :]
 

@@ -33,7 +33,9 @@ _BOX: Final = re.compile(r"(?:\\(?:begin)?boxed|\x08oxed|\\fbox|\\framebox)(?![A
 r"""With the backslash, or the control character that `\b` has become: the plain word "boxed" is no box."""
 _UNBRACED: Final = re.compile(r"(?:[A-J]|[^\s$\\{}.,;A-Za-z][^\s$\\{}.,;]*)(?![A-Za-z])")
 """What a box without braces holds: a number or a choice letter, and no word of the sentence around it."""
-_BETWEEN_BOXES: Final = re.compile(r"(?:[\s,;$\\)(.]|\band\b|\bor\b|\\q?quad|\\text\s?\{\s?(?:and|or)\s?\})*")
+_BETWEEN_BOXES: Final = re.compile(
+    r"(?:[\s,;$\\)(.]|\band\b|\bor\b|\\q?quad|\\text\s?\{\s?(?:and|or)\s?\}|\b[A-Za-z]\s?=\s?)*"
+)
 _TAG_OPEN: Final = re.compile(r"<answer>", re.IGNORECASE)
 _TAG: Final = re.compile(r"<answer>(.{0,2000}?)</answer>", re.IGNORECASE | re.DOTALL)
 _HASH: Final = re.compile(r"^[ \t]*####[ \t]*(\S[^\n]{0,200})$", re.MULTILINE)
@@ -46,7 +48,7 @@ _SENTENCE_END: Final = re.compile(r"\n|[.!?](?=\s|$)|。|<\|")
 _EMPHASIS: Final = re.compile(r"(\*{1,3}|_{1,2}|`)$")
 _QUOTED_ITEM: Final = re.compile(r"\s*\[\s*([\"'])((?:(?!\1).)+)\1\s*\]\s*", re.DOTALL)
 """The text of a list with one quoted member, as some exporters write an answer."""
-_LIST: Final = re.compile(r"[,;]|\band\b|\bor\b")
+_LIST: Final = re.compile(r"[,;]|\band\b|\bor\b|\\pm(?![a-zA-Z])")
 _THINK_OPEN: Final = "<think>"
 _THINK_CLOSE: Final = "</think>"
 

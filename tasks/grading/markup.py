@@ -37,6 +37,7 @@ _CHARACTERS: Final = str.maketrans(
         "\u27e8": r"\langle ",
         "\u27e9": r"\rangle ",
         "\u2236": ":",
+        "\u2248": r"\approx ",
         "\u00a0": " ",
         "\u2009": " ",
         "\u202f": " ",
@@ -45,13 +46,25 @@ _CHARACTERS: Final = str.maketrans(
         "\u200b": None,
         "\ufeff": None,
     }
-)
+    | {
+        letter: rf"\frac{{{numerator}}}{{{denominator}}}"
+        for letter, numerator, denominator in (
+            ("\u00bd", 1, 2), ("\u2153", 1, 3), ("\u2154", 2, 3), ("\u00bc", 1, 4), ("\u00be", 3, 4), ("\u2155", 1, 5),
+            ("\u2156", 2, 5), ("\u2157", 3, 5), ("\u2158", 4, 5), ("\u2159", 1, 6), ("\u215a", 5, 6), ("\u215b", 1, 8),
+            ("\u215c", 3, 8), ("\u215d", 5, 8), ("\u215e", 7, 8),
+        )
+    }
+)  # fmt: skip
 _SPECIAL_TOKEN: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>|</s>|<eos>|<end_of_turn>")
 _DOUBLED_BACKSLASH: Final = re.compile(r"\\\\(?=[a-zA-Z%$!,;:{}(\[])")
 _FONT: Final = re.compile(r"\\(?:text(?:bf|it|rm|normal|sf|tt)|math(?:rm|bf|it|sf|bb)|mbox|hbox)\s*(?=\{)")
 _OPERATOR_NAME: Final = re.compile(r"\\operatorname\*?\s*\{\s*([A-Za-z]{1,12})\s*\}")
 _CONSTANT: Final = re.compile(r"\\(?:math(?:rm|it|bf)|text(?:rm|it)?)\s*\{\s*([ei])\s*\}")
 _FRACTION: Final = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_UNIT_FRACTION: Final = re.compile(
+    r"\\frac\s*\{\s*\\text\s*\{([^{}]{1,20})\}\s*\}\s*\{\s*\\text\s*\{([^{}]{1,20})\}\s*(\^\s*(?:\d|\{\d\}))?\s*\}"
+)
+r"""A unit such as `\frac{\text{m}}{\text{s}^2}`."""
 _SIZING: Final = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle)(?![a-zA-Z])\.?")
 _NEGATIVE_SPACE: Final = re.compile(r"(?<!\\)\\!\s*")
 _BRACED_COMMA: Final = re.compile(r"\s*\{\s*,\s*\}\s*")
@@ -163,6 +176,7 @@ def simplify_markup(text: str) -> str:
         text = _REALS.sub(r"(-\\infty,\\infty)", text)
         text = _OPERATOR_NAME.sub(r"\\\1 ", _CONSTANT.sub(r"{\1}", text))
         text = _FRACTION.sub(r"\\frac", _FONT.sub(r"\\text", text))
+        text = _UNIT_FRACTION.sub(r"\\text{\1/\2}\3", text)
         text = _EMPTY_SET.sub(r"\\emptyset ", _SIZING.sub("", text))
         text = text.replace(r"\langle", "(").replace(r"\rangle", ")")
         text = _SPACED_THOUSANDS.sub(_join_thousands, _NEGATIVE_SPACE.sub("", text))

@@ -19,6 +19,23 @@ _UNIT_COEFFICIENT: Final = re.compile(
 _DECIMAL_FACTOR: Final = re.compile(
     r"(?<![\w.^}])(\d{1,6})\.(\d{1,6})\s?(?=[A-Za-z](?![A-Za-z])|\\(?:pi|sqrt)(?![a-z])|\()"
 )
+_BOTH_SIGNS: Final = re.compile(r"\\(p|m)(?:m|p)(?![a-zA-Z])")
+_BRACED_SET: Final = re.compile(r"\\\{(.*)\\\}", re.DOTALL)
+
+
+def split_signs(text: str) -> str:
+    r"""Return `\frac{a \pm b}{c}` as the two expressions that it stands for; every other text as it is.
+
+    Of several `\pm`, which is which cannot be told; a `\mp` has the other sign.
+    """
+    if match := _BRACED_SET.fullmatch(text):
+        return rf"\{{{split_signs(match[1])}\}}"
+    signs = [match[1] for match in _BOTH_SIGNS.finditer(text)]
+    if "," in text or (signs.count("p") != 1 and signs != ["m"]):
+        return text
+    upper = _BOTH_SIGNS.sub(lambda match: "+" if match[1] == "p" else "-", text)
+    lower = _BOTH_SIGNS.sub(lambda match: "-" if match[1] == "p" else "+", text)
+    return f"{upper}, {lower}"
 
 
 def rewrite_expression(text: str) -> str:

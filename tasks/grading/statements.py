@@ -23,19 +23,24 @@ FORMULA: Final = re.compile(
 )
 NUMBER_TOKEN: Final = re.compile(
     r"(?<![A-Za-z_\\\d.])(?:(?<![\w)\]}])[-−])?(?:\\[dt]?frac\s?(?:\{-?\d{1,30}\}|\d)\s?(?:\{\d{1,30}\}|\d)"
+    r"|\d{0,9}\s?[\u00bc-\u00be\u2150-\u215e]|\d{1,3} \d{1,3}/\d{1,3}(?![\d/.])"
     r"|[$€£¥]?\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?!\d)(?:\.\d{1,400})?(?:\\?%)?"
     r"|[$€£¥]?\d{1,400}(?!\d)(?:\.\d{1,400}(?!\d))?(?:/\d{1,30}(?![\d/]))?(?:\\?%)?|\.\d{1,400})"
     r"(?:[ -]?(?:hundred|thousand|[mb]illion|trillion)s?\b)*"
 )
-r"""A fraction, a number with thousands separators, a plain one with `/` or `%`; with the words that scale it."""
+r"""A fraction, a mixed number, one with thousands separators, a plain one with `/` or `%`; with words that scale it."""
 _ARITHMETIC: Final = re.compile(r"[\d\s+\-*/().^]{1,200}|[+-]?\d{1,30},\d{1,30}")
 _ALTERNATIVE: Final = re.compile(r"\bor\s{1,8}$")
 _OPERATOR: Final = re.compile(
     r"\s{0,2}(?:[-+*/^×÷−]|\\(?:times|cdot|div)(?![A-Za-z]))\s{0,2}[$({\\]{0,2}[\d.√]|\((?=\d)|\\(?:sqrt|pi|frac)(?![A-Za-z])"
+    r"|\s{1,2}(?:of|times|plus|minus|divided by|multiplied by)\s{1,2}[$({\\]{0,2}\d[^=\n(,;]{0,40}"
+    r"(?:=|,?\s(?:which is|equals)\s)"
 )
-"""What shows that an expression goes on: an operator counts only with a number straight behind it."""
-_CHOICES_BEHIND: Final = re.compile(r"\s{0,4}(?:[A-Za-z]{1,12}\s{1,4})?or\s{1,4}(?:[$(*]{0,3})[-−]?[\d.$]")
-"""A second number behind the first: "42 or 43" offers a choice."""
+"""What shows that an expression goes on: an operator counts only with a number straight behind it, one in words only
+before what it equals."""
+_DENIED: Final = re.compile(r"not\s{1,4}[*$(]{0,3}")
+_CHOICES_BEHIND: Final = re.compile(r"\s{0,4}(?:[A-Za-z]{1,12}\s{1,4})?or\s{1,4}(?:[$(*]{0,3})[-−]?[\d.$]|[–—]\d")
+"""A second number behind the first: "42 or 43" offers a choice, "42–43" a range."""
 _REASON: Final = re.compile(r"\s[(–—]|,?\s(?:because|since|as|so|which|where)\s", re.IGNORECASE)
 _SECOND_CHOICE: Final = re.compile(
     r"\)?\W{0,6}(?:\bor\b|\band\b|/|,)\W{0,6}(?:\b(?:option|choice)\b\W{0,4})?\(?[A-J]\)?(?![A-Za-z'’])"
@@ -43,6 +48,15 @@ _SECOND_CHOICE: Final = re.compile(
 """A second letter beside the first, as in "C or D", "(A) and (B)", "C/D": nothing is stated."""
 _FIRST_CHOICE: Final = re.compile(r"(?<![A-Za-z'’])\(?[A-J]\)?\W{0,6}(?:\bor\b|\band\b|/|,)\W{0,6}$")
 _CHOICE_AT_START: Final = re.compile(r"\s*\(?([A-J](?:(?=[).:,。，\n]|[^\x00-\x7f])|$)|[B-HJ](?=\s))")
+_CHOICE_JUDGED: Final = re.compile(
+    r"(?<![A-Za-z'’])\(?([A-J])\)?\*{0,2}\s{1,2}(?:is|must be|would be)\s{1,2}(?:the\s{1,2})?(?:only\s{1,2})?"
+    r"(?:correct|right|best|answer)(?![\w-])"
+    r"|\b(?:correct|right|best)\s{1,2}(?:option|choice)(?:\s{1,2}is)?\s{0,2}:?\s{0,2}[$*(]{0,4}([A-J])(?![A-Za-z'’])"
+)
+"""A letter that a sentence calls correct."""
+_UNSURE: Final = re.compile(
+    r"\b(?:if|whether|that|nor|neither|not)\s{1,2}(?:(?:option|choice)\s{1,2})?$", re.IGNORECASE
+)
 _CHOICE_AT_END: Final = re.compile(r"(?:^|[\s(*])([A-HJ])[)*.\s]{0,4}$")
 _CHOICE_WORD: Final = re.compile(r"(?<![A-Za-z'’])\(?([A-HJ])\)?(?![A-Za-z'’])")
 _SPECIAL: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>(?:user)?|</s>")
@@ -105,10 +119,22 @@ def find_last_statement(text: str, question: Question) -> str | None:
 def _last_choice(text: str, *, is_bare: bool) -> str | None:
     if is_bare and choice_letter(text):
         return text
-    if match := _CHOICE_AT_START.match(text):
-        return None if _SECOND_CHOICE.match(text, match.end(1)) else match[1]
-    match = _CHOICE_AT_END.search(text[-80:])
-    return None if match is None or _FIRST_CHOICE.search(match.string[: match.start(1)]) else match[1]
+    start, end = _CHOICE_AT_START.match(text), _CHOICE_AT_END.search(text[-80:])
+    begins_sentence = start is not None and text[start.end(1) : start.end(1) + 1].isspace()
+    if (begins_sentence or (start is None and end is None)) and (judged := _judged_choice(text)):
+        return judged
+    if start is not None:
+        return None if _SECOND_CHOICE.match(text, start.end(1)) else start[1]
+    return None if end is None or _FIRST_CHOICE.search(end.string[: end.start(1)]) else end[1]
+
+
+def _judged_choice(text: str) -> str | None:
+    """Return the letter that the last sentence of its kind calls correct."""
+    match = last_match(_CHOICE_JUDGED, text)
+    if match is None:
+        return None
+    before = text[max(0, match.start() - 40) : match.start()]
+    return None if _UNSURE.search(before) or _FIRST_CHOICE.search(before) else match[1] or match[2]
 
 
 def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -127,6 +153,10 @@ def _formulas(text: str) -> list[str]:
 def _stated_number(clause: str) -> str | None:
     """Return the number that the clause after "the answer is" states: the one it begins with, else its last."""
     clause = clause.strip()
+    denied = _DENIED.match(clause)
+    number = NUMBER_TOKEN.match(clause, denied.end()) if denied else None
+    if number is not None and not NUMBER_TOKEN.search(clause, number.end()):
+        return clause  # "not 5" states nothing, "not 5 but 6" does
     formula = FORMULA.match(clause)
     if formula is not None and not _goes_on(clause, formula.end()):
         value = next(group for group in formula.groups() if group).rpartition("=")[2]

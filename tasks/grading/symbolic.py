@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tasks.grading.exact import GoldKind, classify_gold, has_form
 from tasks.grading.jobs import Reply
 from tasks.grading.markup import simplify_markup
-from tasks.grading.rewriting import rewrite_expression, rewrite_sets
+from tasks.grading.rewriting import rewrite_expression, rewrite_sets, split_signs
 
 if TYPE_CHECKING:
     from math_verify import LatexExtractionConfig
@@ -24,9 +24,10 @@ _RELATIVE_TOLERANCE: Final = 1e-6
 _NUM_POINTS: Final = 3
 _POINTS_APART: Final = 1e-6
 
-_APPROXIMATION: Final = re.compile(r"\\(?:approx|simeq|doteq)(?![a-zA-Z])|\u2248")
+_APPROXIMATION: Final = re.compile(r"\\(?:approx|simeq|doteq)(?![a-zA-Z])")
 _MEMBERSHIP: Final = re.compile(r"^[A-Za-z](?:_\{?\w\}?)?\s*\\in(?![a-zA-Z])")
-_SYMBOL: Final = re.compile(r"[\\A-Za-z_ ]{1,20}")
+_SYMBOL: Final = re.compile(r"(?!\\(?:pi|infty)(?![a-zA-Z]))[\\A-Za-z_ ]{0,20}")
+"""What stands before an approximation and is no value, or nothing."""
 
 
 def warm_up() -> None:
@@ -62,21 +63,28 @@ def _parse(latex: str) -> list[Any]:
         return []
 
 
+def _parse_signs(latex: str) -> list[Any]:
+    r"""Return what math-verify makes of an expression; it cannot read a `\pm` inside a fraction, root or bracket."""
+    return _parse(latex) or _parse(split_signs(latex))
+
+
 def can_parse(gold: str) -> bool:
     """Say whether a rule of ours or math-verify can read a gold answer."""
-    return has_form(gold) or bool(_parse(_prepare(gold)[0]))
+    return has_form(gold) or bool(_parse_signs(_prepare(gold)[0]))
 
 
 def _prepare(gold: str, answer: str = "") -> tuple[str, str]:
     r"""Bring both sides to what the parser reads: no `x \in` before a set, no `\approx 0.58` after a value."""
     answer, gold = rewrite_sets(simplify_markup(answer), simplify_markup(gold))
-    left, *right = _APPROXIMATION.split(gold, maxsplit=1)
-    if right:
-        gold = right[0] if _SYMBOL.fullmatch(left) else left
-    answer = _APPROXIMATION.split(answer, maxsplit=1)[0] or answer
-    texts = (_MEMBERSHIP.sub("", side).strip() for side in (gold, answer))
+    texts = (_MEMBERSHIP.sub("", _value_of_approximation(side)).strip() for side in (gold, answer))
     of_gold, of_answer = map(rewrite_expression, texts)
     return of_gold, of_answer
+
+
+def _value_of_approximation(text: str) -> str:
+    r"""Return the value of `\frac{4}{7} \approx 0.57`, of `x \approx 0.57` and of `\approx 0.57`."""
+    left, *right = _APPROXIMATION.split(text, maxsplit=1)
+    return right[0] if right and _SYMBOL.fullmatch(left) else left
 
 
 def compare_symbolically(answer: str, gold: str) -> Reply:
@@ -88,12 +96,12 @@ def compare_symbolically(answer: str, gold: str) -> Reply:
     from math_verify import verify
 
     gold_text, answer_text = _prepare(gold, answer)
-    parsed_gold = _parse(gold_text)
+    parsed_gold = _parse_signs(gold_text)
     if not parsed_gold:
         if classify_gold(gold) in (GoldKind.TEXT, GoldKind.CHOICE, GoldKind.TIME) or has_form(gold):
             return Reply("wrong")
         return Reply("bad_gold", reason=f"the gold {gold[:100]!r} cannot be read as mathematics")
-    parsed_answer = _parse(answer_text)
+    parsed_answer = _parse_signs(answer_text)
     if not parsed_answer:
         return Reply("unparsed")
     is_equal = verify(parsed_gold, parsed_answer, timeout_seconds=None, allow_set_relation_comp=True)

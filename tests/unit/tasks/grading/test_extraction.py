@@ -43,6 +43,7 @@ def find(text: str, gold: str = "42", *, was_cut: bool = False) -> str | Absence
         (r"so it is $\sqrt{1764}$", r"\sqrt{1764}"),
         ("a total of 1,042 and 3/4", "3/4"),
         ("from 40 to 42<|im_end|>", "42"),
+        ("The answer is not 42.", "not 42"),
     ],
 )
 def test_the_stated_answer_is_found(text: str, answer: str) -> None:
@@ -177,9 +178,14 @@ def test_broken_markup_never_raises(text: str, was_cut: bool, gold: str) -> None
         ".",
         r"\frac{1}{",
         "a",
+        "B is correct ",
+        "5 of 5 ",
+        "not 5 ",
+        "½",
+        r"x=\boxed{5} or ",
     ],
 )
-@pytest.mark.parametrize("gold", ["5", "x+1", "1,2"])
+@pytest.mark.parametrize("gold", ["5", "x+1", "1,2", "B"])
 def test_a_hostile_megabyte_is_read_in_moderate_time(unit: str, gold: str) -> None:
     text = unit * (1_000_000 // len(unit))
     start = time.process_time()

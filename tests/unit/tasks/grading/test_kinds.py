@@ -9,7 +9,8 @@ from schemas.grading import Grade
 from schemas.states import Verdict
 from tasks.grading.golds import check_golds
 from tasks.grading.grader import Grader, GradeRequest
-from tasks.grading.rewriting import rewrite_expression
+from tasks.grading.rewriting import rewrite_expression, split_signs
+from tasks.grading.symbolic import can_parse, compare_symbolically
 
 
 def grade(answer: str, gold: str) -> Grade:
@@ -140,6 +141,12 @@ RIGHT = {
         ("The answer is 42, up from 7.", "42"),
         ("The answer is 40 + 2 = 42.", "42"),
         ("The answer is 6*7 = 42.", "42"),
+        ("The answer is 2/3 of 63 = 42.", "42"),
+        ("The answer is 10% of 420, which is 42.", "42"),
+        ("The answer is 42 of 60.", "42"),
+        ("The answer is 42 of 60, as 42/60 = 0.7", "42"),
+        ("The answer is 42 – 6 times 7", "42"),
+        ("The answer is not 41 but 42.", "42"),
     ],
     "Markdown and tags": [
         ("The answer is **east**.", r"\text{east}"),
@@ -166,6 +173,42 @@ RIGHT = {
     "roots and pi without LaTeX": [("#2√113", r"2√113 "), ("#pi", r"\pi"), ("#2 pi", r"2\pi")],
     "currency": [
         (f"#18{behind}", "18") for behind in ("€", " €", " EUR", r" \text{ euros}", r"\$", "£", r" US\$", " USD")
+    ],
+    "fractions in one sign, mixed numbers": [
+        ("The answer is ½.", "0.5"),
+        ("The answer is ¾ cup.", "3/4"),
+        ("#1½", "1.5"),
+        ("The answer is 2½ hours.", "2.5"),
+        ("So it takes 2½ hours.", "2.5"),
+        ("So it takes 2 1/2 hours.", "2.5"),
+        ("In 2020 1/2 of them left", "1/2"),
+        ("#### ⅔", "2/3"),
+    ],
+    "approximations": [
+        (r"#\approx 3.14", "3.14"),
+        ("#≈ 3.14", "3.14"),
+        (r"#x \approx 3.14", "3.14"),
+        ("#N ≈ 1000", "1000"),
+        (r"#\approx \$3.50", "3.5"),
+        (r"#\approx 50\%", "50"),
+        (r"#\sim 42", "42"),
+        (r"#\text{about } 42", "42"),
+        (r"#\approx 17.12 \text{ ft}", "17.12"),
+        (r"#\frac{9}{19} \approx 0.474", r"\frac{9}{19} \approx 0.474"),
+    ],
+    "units as fractions": [(r"#12\,\frac{\text{m}}{\text{s}}", "12"), (r"#12\ \frac{\mathrm{m}}{\mathrm{s}^2}", "12")],
+    "boxes side by side": [
+        (r"$x=\boxed{3}$ or $x=\boxed{5}$", "3,5"),
+        (r"\boxed{x=3}, \boxed{x=5}", "x=3, x=5"),
+    ],
+    "a letter called correct": [
+        ("Therefore, option D is correct.", "D"),
+        ("So, choice (D) is the correct one.", "D"),
+        ("Option A is incorrect. Option B is correct.", "B"),
+        ("I believe **B** is the right choice.", "B"),
+        ("Therefore, the correct option is D: Paris.", "D"),
+        ("B is wrong because it is too large, so D is correct.", "D"),
+        ("D is correct. A is wrong.", "D"),
     ],
     "references": [
         ("#336", r"336^\circ"),
@@ -247,6 +290,16 @@ WRONG = {
     ],
     "references": [("#17.2", r"\approx 17.1 \mathrm{ft}"), ("#0", "undefined"), ("#3", '["2"]')],
     "behind the answer": [("The answer is 42 (see step 3)", "3"), ("The answer is 42 = 6*7", "7")],
+    "nothing stated": [
+        ("The answer is 5–6.", "5"),
+        ("The answer is 2008–2010", "2010"),
+        ("Neither A nor B is correct.", "B"),
+        ("If B is correct, C would hold too.", "B"),
+        ("Both A and B are correct, or B is the best", "A"),
+        ("Option A is not correct.", "A"),
+    ],
+    "approximations": [(r"#\approx 3.14", "3.1"), ("#≈ 3", "4")],
+    "fractions in one sign, mixed numbers": [("#1½", "1/2"), ("So it takes 2½ hours.", "2")],
     "too large against a number": [(rf"#{huge}", "5") for huge in HUGE],
 }
 
@@ -291,3 +344,39 @@ def test_every_gold_that_is_equated_is_accepted() -> None:
 )
 def test_an_expression_is_rewritten_without_a_change_of_meaning(text: str, rewritten: str) -> None:
     assert rewrite_expression(text) == rewritten
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        (r"\frac{-1 \pm \sqrt{5}}{2}", r"\frac{-1 + \sqrt{5}}{2}, \frac{-1 - \sqrt{5}}{2}"),
+        (r"\frac{a \pm b}{c \mp d}", r"\frac{a + b}{c - d}, \frac{a - b}{c + d}"),
+        (r"\frac{a \mp b}{c}", r"\frac{a - b}{c}, \frac{a + b}{c}"),
+        (r"\{\frac{1 \pm i}{2}\}", r"\{\frac{1 + i}{2}, \frac{1 - i}{2}\}"),
+        (r"\frac{\pm 1 \pm i}{2}", r"\frac{\pm 1 \pm i}{2}"),
+        (r"(\pm 1, 0)", r"(\pm 1, 0)"),
+        (r"\frac{1}{2}", r"\frac{1}{2}"),
+    ],
+)
+def test_one_sign_of_both_kinds_is_two_expressions(text: str, split: str) -> None:
+    assert split_signs(text) == split
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "outcome"),
+    [
+        (r"x = \frac{-1 \pm \sqrt{5}}{2}", r"\frac{-1+\sqrt5}{2}, \frac{-1-\sqrt5}{2}", "correct"),
+        (r"\frac{-1-\sqrt5}{2}, \frac{-1+\sqrt5}{2}", r"\frac{-1 \pm \sqrt{5}}{2}", "correct"),
+        (r"-\frac12 \pm \frac{\sqrt5}{2}", r"\frac{-1 \pm \sqrt{5}}{2}", "correct"),
+        (r"\sqrt{3 \pm 2\sqrt2}", r"\sqrt2+1,\sqrt2-1", "correct"),
+        (r"\frac{-1+\sqrt5}{2}", r"\frac{-1 \pm \sqrt{5}}{2}", "wrong"),
+        (r"\frac{1 \pm \sqrt{5}}{2}", r"\frac{-1 \pm \sqrt{5}}{2}", "wrong"),
+        (r"\frac{1 \pm \sqrt{5}}{2}", r"\frac{1+\sqrt5}{2}", "wrong"),
+        (r"\approx 3\pi", r"3\pi", "correct"),
+        (r"\pi \approx 3.14", r"\pi", "correct"),
+    ],
+)
+def test_signs_and_approximations_are_read_for_algebra(answer: str, gold: str, outcome: str) -> None:
+    """In this process: these are small enough."""
+    assert can_parse(gold)
+    assert compare_symbolically(answer, gold).outcome == outcome
