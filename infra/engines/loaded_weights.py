@@ -22,11 +22,14 @@ LoadingReport = Mapping[str, Iterable[Any]]
 """What `from_pretrained` gives for output_loading_info."""
 
 _NOT_OF_THE_DECODER: Final = re.compile(
-    r"rotary_emb\.inv_freq$|\.[kqv]_scale$|\b(?:eh_proj|enorm|hnorm|shared_head|mtp\w*|nextn\w*)\b|"
+    r"inv_freq$|embed_positions\.weights$|decoder\.version$|"
+    r"\bh\.\d+\.attn\.(?:attention\.)?(?:bias|masked_bias|causal_mask)$|"
+    r"\.[kqv]_scale$|\b(?:eh_proj|enorm|hnorm|shared_head|mtp\w*|nextn\w*)\b|"
     r"vision|visual|vit\b|image|audio|speech|multi_modal|mm_proj"
 )
 """Names of tensors that the next token of a text does not depend on: what the class computes by itself, layers for
-multi-token prediction, and towers of other senses."""
+multi-token prediction, and towers of other senses. Checkpoints of GPT-2, GPT-J and GPT-Neo hold causal
+masks as `h.0.attn.bias` and the like: the biases are those of the projections in it."""
 
 
 def check_loading_report(report: LoadingReport, model_class: str, folder: Path) -> None:

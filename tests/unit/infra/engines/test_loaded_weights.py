@@ -16,6 +16,12 @@ Q = "model.layers.0.self_attn.q_proj"
     "unexpected",
     [
         "model.layers.0.self_attn.rotary_emb.inv_freq",
+        "transformer.rotary_pos_emb.inv_freq",
+        "h.0.attn.masked_bias",
+        "transformer.h.0.attn.bias",
+        "transformer.h.11.attn.attention.masked_bias",
+        "transformer.h.0.attn.causal_mask",
+        "model.embed_positions.weights",
         "model.layers.61.eh_proj.weight",
         "mtp.layers.0.mlp.up_proj.weight",
         "vision_tower.encoder.layers.0.mlp.fc1.weight",
@@ -32,6 +38,9 @@ def test_tensors_that_no_text_depends_on_may_be_left_out(unexpected: str) -> Non
     [
         ({"missing_keys": {f"{Q}.weight"}}, f"missing: {Q}.weight"),
         ({"unexpected_keys": {f"{Q}.bias"}}, f"unexpected: {Q}.bias"),
+        ({"unexpected_keys": {"h.0.attn.c_attn.bias"}}, "unexpected: h.0.attn.c_attn.bias"),
+        ({"unexpected_keys": {"h.0.attn.attention.q_proj.bias"}}, "unexpected: h.0.attn.attention.q_proj.bias"),
+        ({"unexpected_keys": {"model.embed_positions.weight"}}, "unexpected: model.embed_positions.weight"),
         ({"mismatched_keys": {(f"{Q}.weight", (8, 4), (4, 4))}}, f"{Q}.weight ([8, 4], LlamaForCausalLM has [4, 4])"),
         ({"missing_keys": {f"model.layers.{n}.w" for n in range(9)}}, "model.layers.2.w and 6 more"),
     ],
