@@ -16,6 +16,9 @@ _MODEL_FILES: Final = TOKENIZER_FILES | {
     "hf_quant_config.json",
 }
 """Files beside the weights that belong to the model's identity."""
+_MODEL_SUFFIXES: Final = (".py", ".jinja")
+"""Suffixes of others that do: the checkpoint's own code, named chat templates."""
+_TEMPLATE_FOLDER: Final = "chat_templates"
 
 
 class FolderState(NamedTuple):
@@ -47,8 +50,9 @@ def read_state(folder: Path, model: Path) -> FolderState | None:
     model_files, weights, everything = (blake2b(os.fsencode(folder.absolute()), digest_size=16) for _ in range(3))
     saved_s = changed_s = 0.0
     try:
-        with os.scandir(model) as listing:
-            entries = sorted((entry for entry in listing if entry.is_file()), key=lambda entry: entry.name)
+        entries = _list_files(model)
+        if (model / _TEMPLATE_FOLDER).is_dir():
+            entries += _list_files(model / _TEMPLATE_FOLDER)
         for entry in entries:
             status = entry.stat()
             line = f"\0{entry.name}\0{status.st_ino}\0{status.st_size}\0{status.st_mtime_ns}".encode(
@@ -56,7 +60,7 @@ def read_state(folder: Path, model: Path) -> FolderState | None:
             )
             everything.update(line)
             changed_s = max(changed_s, status.st_mtime, status.st_ctime)
-            if is_weights(entry.name) or entry.name in _MODEL_FILES:
+            if is_weights(entry.name) or entry.name in _MODEL_FILES or entry.name.endswith(_MODEL_SUFFIXES):
                 model_files.update(line)
             if is_weights(entry.name):
                 weights.update(line)
@@ -72,3 +76,8 @@ def read_state(folder: Path, model: Path) -> FolderState | None:
         saved_at=datetime.fromtimestamp(saved_s, UTC),
         changed_s=changed_s,
     )
+
+
+def _list_files(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as listing:
+        return sorted((entry for entry in listing if entry.is_file()), key=lambda entry: entry.name)

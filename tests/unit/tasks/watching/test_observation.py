@@ -154,6 +154,22 @@ def test_a_folder_saved_again_is_another_content(tmp_path: Path) -> None:
     assert known(first).isdisjoint(known(second))
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "hf_quant_config.json", "modeling_own.py", "chat_template.jinja", "chat_templates/default.jinja"],
+)
+def test_a_file_that_decides_the_model_makes_another_content(tmp_path: Path, name: str) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint-2")
+    (folder / "chat_templates").mkdir()
+    before = read_state(folder, folder)
+    (folder / name).write_text("{ }")
+    after = read_state(folder, folder)
+    assert before is not None
+    assert after is not None
+    assert after.mark != before.mark
+    assert after.weights_mark == before.weights_mark
+
+
 def test_small_files_and_links_do_not_make_another_content(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint-2")
     before = read_state(folder, folder)
