@@ -13,6 +13,7 @@ from infra.checkpoints.links import describe_links
 from infra.checkpoints.options import InspectionOptions
 from infra.checkpoints.safetensors_header import Tensor
 from infra.checkpoints.structure import NESTED_CONFIGS, check_structure, find_embedding
+from infra.checkpoints.tied_head import check_tied_head
 from infra.checkpoints.weight_files import WeightFiles, list_weight_files
 from infra.tokenizer.files import (
     VOCABULARY_FILES,
@@ -78,6 +79,8 @@ def inspect(folder: Path, options: InspectionOptions) -> InspectedModel:
         findings.problems.append(problem)
     elif config and weights.tensors and not weights.problems:
         findings.problems.extend(check_structure(config, weights.tensors))
+        if (problem := check_tied_head(config, weights.tensors, weights.files)) is not None:
+            findings.problems.append(problem)
     generation = _try_json(folder / "generation_config.json", findings)
     position = find_position(folder)
     report = CheckpointReport(

@@ -34,6 +34,8 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
     num_elements: int
     num_bytes: int
+    offset: int = 0
+    """Byte of the file where its data begin."""
 
 
 def read_header(path: Path) -> dict[str, Tensor]:
@@ -86,7 +88,7 @@ def _parse_header(name: str, text: bytes) -> tuple[dict[str, Tensor], int]:
         if key == "__metadata__":
             continue
         tensor, begin = _parse_tensor(name, key, entry)
-        tensors[key] = tensor
+        tensors[key] = tensor._replace(offset=_LENGTH_BYTES + len(text) + begin)
         spans.append((begin, begin + tensor.num_bytes, key))
     position = 0
     for begin, end, key in sorted(spans):
