@@ -115,7 +115,8 @@ def _compare(record: CanaryRecord, reference: CanaryRecord) -> _Difference:
     if at is None:
         return _Difference(None, logprob, f"the log-probability of a token differs by {logprob:.3g} nats")
     # two tokens can be about equally likely only if neither has more than half
-    excess = max(*(value for value in pairs[-1] if value is not None), math.log(0.5)) - math.log(0.5)
+    known = [value for value in pairs[-1] if value is not None]
+    excess = max(0.0, max(known) - math.log(0.5)) if known else math.inf
     first, second = ("none" if value is None else f"{value:.3g}" for value in pairs[-1])
     what = f"token {at} is {mine[at]} instead of {theirs[at]}, log-probabilities {first} and {second}"
     return _Difference(at, max(logprob, excess), what)

@@ -72,6 +72,13 @@ def test_parting_at_a_near_tie_is_rounding() -> None:
     assert compare(answer(), answer(), parted, tolerance=0.01)[0] == "violated"
 
 
+def test_tokens_without_numbers_on_both_sides_are_no_tie() -> None:
+    broken = (-0.7, None, -0.7)
+    outcome, _, message = compare(answer(logprobs=broken), answer(tokens=(5, 9, 7), logprobs=broken))
+    assert outcome == "violated"
+    assert "log-probabilities none and none" in message
+
+
 def test_tokens_that_are_both_likely_are_no_tie() -> None:
     """Two replicas sure of two tokens do not have the same model, although their log-probabilities are alike."""
     sure = answer(tokens=(5,), logprobs=(-0.01,))
