@@ -24,7 +24,7 @@ from flows.automations import (
 )
 from flows.deployment_launcher import WORKING_DIR
 from flows.gpu_budget import ensure_budget
-from flows.preflight import check_layout_elsewhere
+from flows.preflight import check_dataset_elsewhere, check_layout_elsewhere
 from flows.registration import register, to_schedule
 from flows.work_pools import COMMAND, PROCESS, ensure_closed_pool, is_closed, new_pool, run_command
 from schemas.alerts import AlertsConfig
@@ -108,6 +108,7 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
     Raises:
         ConfigError: an alert's address, a deployment's parameter or what the configuration asks of the cluster cannot
             be used; nothing was registered.
+        DatasetError: the dataset cannot be read or graded; nothing was registered.
         CheckpointError: the root cannot be watched; nothing was registered.
         SetupError: the server refuses, or the pool is of another type.
     """
@@ -126,6 +127,9 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
         specs = tuple(complete_spec(spec, wanted, pool, held[spec.name]) for spec in specs)
         for spec in specs:
             _check_parameters(flows[spec.name], spec)
+        if wanted.config is not None and pool.type == PROCESS:
+            deployed = [found.parameters.get("config") for found in held.values() if found]
+            check_dataset_elsewhere(wanted.config, deployed)
         queues = {spec.work_pool.work_queue_name for spec in specs} - {_UNLIMITED_QUEUE}
         done = _ensure_pool(client, pool, queues, wanted.at_once)
         if wanted.gpus is not None:

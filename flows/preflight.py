@@ -1,13 +1,17 @@
 """Everything about the input that can be refused in seconds, before Prefect is even imported."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 
+from pydantic import JsonValue
+
+from infra.datasets.sources.reasoning_gym_tasks import PREFIX
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import SetupError
 from tasks.checkpoint.resolution import inspect_source
 from tasks.inference.layout import check_adapter, check_layout
-from tasks.validation_set.loading import check_validation_set
+from tasks.validation_set.loading import check_validation_set, load_graded
 
 
 def check_inputs(config: EvaluationConfig) -> None:
@@ -38,3 +42,19 @@ def check_layout_elsewhere(config: EvaluationConfig) -> None:
     """
     with suppress(SetupError):
         check_layout(config)
+
+
+def check_dataset_elsewhere(config: EvaluationConfig, deployed: Iterable[JsonValue]) -> None:
+    """Read the dataset that runs of another process of this machine will read, whatever their checkpoints.
+
+    `deployed`: configurations that the server holds. Problems that one of them makes by the same procedure were checked
+    when it was deployed; a file may have changed since.
+
+    Raises:
+        DatasetError, ConfigError: the dataset cannot be read or graded.
+    """
+    section = config.model_dump(mode="json", exclude_defaults=True)["valid_dataset"]
+    is_procedural = config.valid_dataset.path.startswith(PREFIX) and not config.refresh.pool
+    is_known = any(isinstance(each, dict) and each.get("valid_dataset") == section for each in deployed)
+    if not (is_procedural and is_known and config.reward_fn == "auto"):
+        load_graded(config)

@@ -327,6 +327,9 @@ def test_bad_input_at_deploy_is_refused_and_nothing_is_registered(served: Served
     config.write_text("actor: {path: x}\nvalid_dataset: {path: y}\nalerts: {slack: {secret: 'env:NO_SUCH_VARIABLE'}}\n")
     refused = served.milepost("deploy", str(config))
     assert (refused.returncode, "NO_SUCH_VARIABLE is not set" in refused.stderr) == (2, True), refused.stderr
+    config.write_text("actor: {path: x}\nvalid_dataset: {path: no/such/data.jsonl}\n")
+    refused = served.milepost("deploy", str(config))
+    assert (refused.returncode, "'no/such/data.jsonl' does not exist" in refused.stderr) == (2, True), refused.stderr
     refused = served.milepost("deploy", "--pool", "milepost", "--work-pool-type", "kubernetes")
     assert (refused.returncode, "is of type 'process'" in refused.stderr) == (2, True), refused.stderr
     refused = served.milepost("deploy", variables={"PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api"})
