@@ -12,11 +12,13 @@ from typing import Any, TypeVar, cast
 from prefect import flow
 from prefect.futures import PrefectFuture, wait
 from prefect.runtime import deployment, flow_run
+from prefect.states import Completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
 from flows.gpu_budget import check_budget, gpus_held
-from flows.run_name import name_run
+from flows.run_name import describe_result, is_generated, name_run, tag_run
+from flows.run_record import change_run
 from flows.server_access import use_login
 from flows.suspension import Suspension, suspension_heeded
 from infra.checkpoints.pins import release_pin, verify_pin
@@ -28,7 +30,7 @@ from schemas.errors import MilepostError, UserInputError
 from schemas.inference import WorkerResult
 from schemas.summary import RunSummary
 from schemas.validation_set import ValidationSet
-from tasks.alerts.task import announce_failure
+from tasks.alerts.task import announce_failure, dataset_of
 from tasks.checkpoint.resolution import ResolvedCheckpoint
 from tasks.checkpoint.task import resolve_checkpoint_task
 from tasks.consistency.stage import settle_disagreement
@@ -59,6 +61,9 @@ def _one_thread_each() -> TaskRunner[PrefectFuture[Any]]:
 
 
 def _name_run() -> str:
+    given = flow_run.name or ""
+    if not is_generated(given):
+        return given  # somebody typed it into the form
     parameters = flow_run.parameters
     config = EvaluationConfig.model_validate(parameters["config"])
     return name_run(config.at_checkpoint(parameters.get("checkpoint_path")))
@@ -84,6 +89,7 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
     config = config.at_checkpoint(checkpoint_path)
     run_id, checkpoint = "", None
     try:
+        change_run(tags=tag_run(config, dataset_of(config)))
         check_launchable(config)
         check_budget(config)
         if deployment.id and checked_layout(config) is None:  # its process has not looked, as one of another pool
@@ -107,7 +113,9 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
                 regression=check_regression_task(config, session) if config.alerts.regression.enabled else None,
                 degeneration=check_degeneration_task(config, session) if config.alerts.degeneration.enabled else None,
             )
-            return publish_task(config, session, certificate, guards)
+            summary = publish_task(config, session, certificate, guards)
+            # whoever calls the flow gets the summary; the server's list shows the message
+            return cast("RunSummary", Completed(message=describe_result(summary), data=summary))
     except Exception as exc:
         announce_failure(exc, config, run_id, checkpoint.report.global_step if checkpoint else None)
         raise

@@ -5,15 +5,19 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from prefect import flow
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
+from prefect.states import Completed
 
 from flows.deployment_launcher import DEPLOYMENT, AutoLauncher, DeploymentLauncher, find_deployment, shares_files
 from flows.prefect_answers import check_answer
 from flows.preflight import check_layout_elsewhere
+from flows.run_name import describe_outcome, is_generated, name_root
+from flows.run_record import change_run
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import LaunchError, SetupError, TransientError
@@ -35,7 +39,16 @@ _DELIVER_S: Final = 30.0
 logger = logging.getLogger(__name__)
 
 
-@flow(name="reconcile", description="Evaluate the checkpoints of a folder that are wanted and not evaluated yet")
+def _name_reconcile() -> str:
+    given = flow_run.name or ""
+    return f"reconcile {name_root(flow_run.parameters['root'])}" if is_generated(given) else given
+
+
+@flow(
+    name="reconcile",
+    flow_run_name=_name_reconcile,
+    description="Evaluate the checkpoints of a folder that are wanted and not evaluated yet",
+)
 def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
     """Bring what is in `root` now as far as it goes, each evaluation one time; a root may be made later.
 
@@ -52,7 +65,10 @@ def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
         announce_failure(exc, config.at_checkpoint(root), "", None)
         raise
     end_failures(alert_folder(config.cluster.folder), checkpoint=root, subject=dataset_of(config))
-    return outcome
+    said = describe_outcome(outcome)
+    if flow_run.name == f"reconcile {name_root(root)}":
+        change_run(name=f"{flow_run.name}: {said}")
+    return cast("WatchOutcome", Completed(message=said, data=outcome))
 
 
 def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_patient: bool) -> WatchOutcome:
