@@ -49,6 +49,7 @@ from tasks.regression.task import check_regression_task
 from tasks.report.page import Guards
 from tasks.report.task import publish_task
 from tasks.validation_set.task import load_validation_set_task
+from tasks.watching.published import find_repetition
 
 T = TypeVar("T")
 
@@ -75,12 +76,18 @@ def _name_run() -> str:
     description="Evaluate one checkpoint on one dataset",
     task_runner=_one_thread_each(),
 )
-def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> RunSummary:
+def evaluate(
+    config: EvaluationConfig,
+    checkpoint_path: str | None = None,
+    repeat: bool = True,
+) -> RunSummary:
     """Evaluate `config.actor.path` on `config.valid_dataset` and publish samples and metrics.
 
     Args:
         config: What is evaluated, on what, how and where.
         checkpoint_path: Folder to evaluate in place of `actor.path`, such as that of a checkpoint that has landed.
+        repeat: Whether to evaluate what was published already with the same model, rows and settings; false ends such a
+            run once drift was looked for, and returns nothing.
 
     Raises:
         UserInputError: the input is wrong; nothing was launched.
@@ -98,6 +105,9 @@ def evaluate(config: EvaluationConfig, checkpoint_path: str | None = None) -> Ru
         open_store(config.cluster.folder).check_writable()
         checkpoint = resolve_checkpoint_task(config)
         validation_set, drift = _guarded_validation_set(config, checkpoint)
+        version = validation_set.version
+        if not repeat and (earlier := find_repetition(config, checkpoint.identity, dataset_version=version)):
+            return cast("RunSummary", Completed(message=f"already evaluated: {earlier}"))
         with plan_run_task(config, checkpoint, _quoted(validation_set), now=datetime.now(UTC)) as session, _launched():
             run_id = session.run.run_id
             with suspension_heeded(session.stopping) as suspension, gpus_held(config, session.stopping):

@@ -10,7 +10,7 @@ from typing import Final
 
 ENGINE: Final = "prefect.engine"
 """Prefect's program for one run, whose id stands in the environment."""
-_PARAMETERS: Final = frozenset({"config", "checkpoint_path"})
+_PARAMETERS: Final = frozenset({"config", "checkpoint_path", "repeat"})
 """Parameters of the flow `evaluate`."""
 
 
@@ -32,7 +32,7 @@ def start_workers_ahead(run_id: str) -> None:
     if api is None:
         return
     parameters = read_run_parameters(api, run_id)
-    if not parameters.keys() <= _PARAMETERS:  # a run of another flow, which may generate nothing
+    if not parameters.keys() <= _PARAMETERS or parameters.get("repeat") is False:  # it may generate nothing
         return
     path = parameters.get("checkpoint_path")
     config = EvaluationConfig.model_validate(parameters["config"]).at_checkpoint(None if path is None else str(path))

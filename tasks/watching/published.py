@@ -14,7 +14,8 @@ import pyarrow.dataset as pads
 from infra.run_directory import RunDirectory, run_at, unfinished_runs
 from infra.run_ownership import is_owned
 from infra.store import open_store
-from schemas.config import load_config
+from schemas.checkpoint import CheckpointIdentity
+from schemas.config import EvaluationConfig, load_config
 from schemas.errors import MilepostError
 from tasks.inference.worker_files import read_heartbeat
 from tasks.watching.evaluation_key import evaluation_key
@@ -29,20 +30,34 @@ class EvaluatedModel(NamedTuple):
     """As in LandedCheckpoint; equal to the former, where an earlier version went by the weights alone."""
 
 
-def find_published(fileroot: Path, model: EvaluatedModel, *, key: str) -> str | None:
+def find_published(
+    fileroot: Path, model: EvaluatedModel, *, key: str, dataset_version: str | None = None
+) -> str | None:
     """Return the newest published run of a model whose configuration has this key; None without one.
+
+    `dataset_version`: version of the rows that it was made on; None for any.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    runs = open_store(fileroot).table("runs")
-    matching = runs.to_table(
-        columns=["run_id"],
-        filter=(pads.field("weight_digest") == model.weight_digest) & pads.field("regrade_of").is_null(),
-    )
+    wanted = (pads.field("weight_digest") == model.weight_digest) & pads.field("regrade_of").is_null()
+    if dataset_version is not None:
+        wanted &= pads.field("dataset_version") == dataset_version
+    matching = open_store(fileroot).table("runs").to_table(columns=["run_id"], filter=wanted)
     run_ids = sorted(map(str, matching.column("run_id").to_pylist()), reverse=True)
     runs_of_weights = (run_at(fileroot, name) for name in run_ids)
     return next((run.run_id for run in runs_of_weights if _key_of(run) == key and _is_made_by(model, run)), None)
+
+
+def find_repetition(config: EvaluationConfig, identity: CheckpointIdentity, *, dataset_version: str) -> str | None:
+    """Return the published run that an evaluation would repeat: same model, rows and settings; None without one.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    model = EvaluatedModel(identity.weight_digest, identity.digest)
+    key = evaluation_key(config)
+    return find_published(config.cluster.folder, model, key=key, dataset_version=dataset_version)
 
 
 def is_being_made(fileroot: Path, model: EvaluatedModel, *, key: str, stopping: threading.Event) -> bool:

@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.digests import digest_checkpoint
 from infra.checkpoints.folder_state import read_state
+from infra.store import open_store
 from infra.watch_folder import WatchFolder
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
+from tasks.checkpoint.resolution import identify_checkpoint
 from tasks.watching.evaluation_key import evaluation_key
 from tasks.watching.launching import EvaluationOrder
+from tasks.watching.published import find_repetition
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.settling import make_evaluation
 from tests.support.checkpoint_folders import make_checkpoint, safetensors
@@ -112,6 +116,22 @@ def test_what_was_evaluated_by_hand_or_is_forgotten_is_not_evaluated_again(root:
     other = make_config(tmp_path, "gconfig.temperature=0.5")
     reconcile(root, other, launcher)
     assert len(launcher.orders) == 6, "another evaluation"
+
+
+def test_an_evaluation_repeats_one_of_the_same_model_rows_and_settings_only(root: Path, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "watch.every=3")
+    reconcile(root, config, InstantLauncher())
+    ((version, run_id),) = (
+        (row["dataset_version"], row["run_id"])
+        for row in open_store(config.cluster.folder).table("runs").to_table().to_pylist()
+    )
+    same, other = (identify_checkpoint(inspect_checkpoint(root / f"checkpoint-{step}")) for step in (30, 20))
+    assert find_repetition(config, same, dataset_version=version) == run_id
+    assert find_repetition(make_config(tmp_path, "watch.every=2"), same, dataset_version=version) == run_id
+    assert find_repetition(config, same, dataset_version="later") is None
+    assert find_repetition(config, other, dataset_version=version) is None
+    for change in ("gconfig.temperature=0.5", "seed=2", "experiment_name=b", "grading.timeout_s=5"):
+        assert find_repetition(make_config(tmp_path, change), same, dataset_version=version) is None
 
 
 def test_weights_outlive_the_trainers_rotation_until_they_are_evaluated(root: Path, tmp_path: Path) -> None:
