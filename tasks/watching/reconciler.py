@@ -6,7 +6,7 @@ Keeps nothing that is not on disk or seen again at the next look, so that it may
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from typing import Final
 from infra.announcements import SPOOL
 from schemas.config import config_to_yaml
 from schemas.errors import CheckpointError, MilepostError, StoreError, TransientError
-from schemas.watch import EvaluationRecord, GivenUpEvaluation, LandedCheckpoint, WatchOutcome
+from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
 from tasks.watching.complaints import Complaints
 from tasks.watching.launching import EvaluationLauncher
 from tasks.watching.observation import Observation, Observer, WholeCheckpoint, describe_landed
@@ -166,7 +166,7 @@ class Reconciler:
             num_failed=self._num_failed + self._complaints.num_broken,
             num_open=num_open,
             num_unusable=self._complaints.num_unusable,
-            given_up=tuple(self._given_up()),
+            given_up=tuple(chain(*(list_given_up(one.evaluation, one.selected) for one in self._watched))),
         )
 
     def stop(self) -> None:
@@ -176,11 +176,6 @@ class Reconciler:
         deadline = time.monotonic() + _END_S
         for thread in self._slots.values():
             thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _given_up(self) -> Iterator[GivenUpEvaluation]:
-        for watched in self._watched:
-            with suppress(StoreError):  # told already, and counted
-                yield from list_given_up(watched.evaluation, watched.selected)
 
     def _announced_ns(self) -> int:
         try:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from schemas.errors import CheckpointError
+from schemas.errors import CheckpointError, StoreError
 from schemas.watch import (
     CellState,
     EvaluationCell,
@@ -74,13 +74,15 @@ def read_status(root: Path, evaluations: Sequence[Evaluation], *, now: datetime)
 
 
 def list_given_up(evaluation: Evaluation, selected: Iterable[LandedCheckpoint]) -> Iterator[GivenUpEvaluation]:
-    """Return those of the wanted checkpoints whose evaluation is given up; one that was removed since is left out.
+    """Return those of the wanted checkpoints whose evaluation is given up.
 
-    Raises:
-        StoreError: a record cannot be read.
+    One that was removed since, or whose record cannot be read, is left out.
     """
     for landed in selected:
-        record = settled_record(evaluation, landed)
+        try:
+            record = settled_record(evaluation, landed)
+        except StoreError:
+            continue
         if record is not None and record.state == "failed" and landed.path.is_dir():
             yield GivenUpEvaluation(
                 path=landed.path,
