@@ -24,7 +24,9 @@ from tasks.grading.units import unit_ratio
 _WORD: Final = re.compile(r"[^\W\d_]{4,}")
 _NOT_TEXT: Final = re.compile(r"[\\^_=<>{}+*/|]|\b(?:sqrt|sinh?|cosh?|tanh?|log|infinity|infty)\b")
 _SHORT_WORDS: Final = frozenset({"yes", "no", "odd", "none of these", "undefined"})
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z](?:_\{?\w\}?)?)\s*(?:=\s*(?=[^=\s])|(?=\\approx(?![a-zA-Z])))")
+_ASSIGNMENT: Final = re.compile(
+    r"([A-Za-z](?:_\{?\w\}?)?|[A-Z]{2,3}|\\text\s*\{[^{}=]{1,40}\})\s*(?:=\s*(?=[^=\s])|(?=\\approx(?![a-zA-Z])))"
+)
 _APPROXIMATE: Final = re.compile(
     r"^(?:\\(?:approx|simeq|doteq|sim)(?![a-zA-Z])|~|\\text\s*\{\s*(?:about|around|approximately|roughly)\s*\})\s*"
     r"|^(?:about|approximately)\s+",

@@ -81,7 +81,8 @@ _ROOT_SIGN: Final = re.compile(r"\u221a\s?(\d+(?:\.\d+)?)")
 _PLAIN_PI: Final = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 _ROOT_CALL: Final = re.compile(r"\\?\bsqrt\s*\(|\\sqrt\s*\(")
 _LEAD_IN: Final = re.compile(
-    r"\\text\s*\{(?:\s|the|final|answer|answers|result|value|total|is|are|equals|:|=)*\}\s*(?=\S)", re.IGNORECASE
+    r"\\text\s*\{(?:\s|the|final|answer|answers|result|value|total|is|are|equals|:|=)*\}\s*(?:[=:]\s*)?(?=\S)",
+    re.IGNORECASE,
 )
 _RELATIONS: Final = ((r"\leqslant", r"\le"), (r"\geqslant", r"\ge"), (r"\leq", r"\le"), (r"\geq", r"\ge"))
 _PAIRS: Final = (

@@ -50,10 +50,10 @@ _FIRST_CHOICE: Final = re.compile(r"(?<![A-Za-z'’])\(?[A-J]\)?\W{0,6}(?:\bor\b
 _CHOICE_AT_START: Final = re.compile(r"\s*\(?([A-J](?:(?=[).:,。，\n]|[^\x00-\x7f])|$)|[B-HJ](?=\s))")
 _CHOICE_JUDGED: Final = re.compile(
     r"(?<![A-Za-z'’])\(?([A-J])\)?\*{0,2}\s{1,2}(?:is|must be|would be)\s{1,2}(?:the\s{1,2})?(?:only\s{1,2})?"
-    r"(?:correct|right|best|answer)(?![\w-])"
+    r"(?:correct|answer|(?:right|best)\s{1,2}(?:answer|choice|option|one))(?![\w-])"
     r"|\b(?:correct|right|best)\s{1,2}(?:option|choice)(?:\s{1,2}is)?\s{0,2}:?\s{0,2}[$*(]{0,4}([A-J])(?![A-Za-z'’])"
 )
-"""A letter that a sentence calls correct."""
+"""A letter that a sentence calls correct; an angle B may be right, and vitamin C the best cure."""
 _UNSURE: Final = re.compile(
     r"\b(?:if|whether|that|nor|neither|not)\s{1,2}(?:(?:option|choice)\s{1,2})?$", re.IGNORECASE
 )

@@ -197,6 +197,10 @@ RIGHT = {
         (r"#\frac{9}{19} \approx 0.474", r"\frac{9}{19} \approx 0.474"),
     ],
     "units as fractions": [(r"#12\,\frac{\text{m}}{\text{s}}", "12"), (r"#12\ \frac{\mathrm{m}}{\mathrm{s}^2}", "12")],
+    "names before the value": [
+        (r"#\text{Total} = 12\text{ apples}", "12"),
+        (r"#AB = 12 \text{ cm}", "12"),
+    ],
     "boxes side by side": [
         (r"$x=\boxed{3}$ or $x=\boxed{5}$", "3,5"),
         (r"\boxed{x=3}, \boxed{x=5}", "x=3, x=5"),
@@ -297,6 +301,8 @@ WRONG = {
         ("If B is correct, C would hold too.", "B"),
         ("Both A and B are correct, or B is the best", "A"),
         ("Option A is not correct.", "A"),
+        ("Vitamin C is the best cure for it.", "C"),
+        ("Since angle B is right, the legs are known.", "B"),
     ],
     "approximations": [(r"#\approx 3.14", "3.1"), ("#≈ 3", "4")],
     "fractions in one sign, mixed numbers": [("#1½", "1/2"), ("So it takes 2½ hours.", "2")],
