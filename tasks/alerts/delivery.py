@@ -67,7 +67,10 @@ def plan_deliveries(
 
 
 def enter_waiting(folder: Path, record: AlertRecord) -> bool:
-    """Enter a record whose messages wait; return whether it is entered."""
+    """Enter a record whose messages wait, unless another process has just done so; return whether it is entered."""
+    held = read_record(folder, record.event_id)
+    if held is not None and (held.told or held.undelivered):
+        return True
     with suppress(OSError):  # `enter_record` says what is wrong with the folder
         folder.mkdir(parents=True, exist_ok=True)
         _marker(folder, record.event_id).touch()
@@ -86,7 +89,8 @@ def deliver_due(folder: Path, send: Send, *, now: datetime) -> datetime | None:
     for marker in sorted(folder.glob("*.waiting")):
         record = read_record(folder, marker.stem)
         if record is None and _is_old(marker):  # its record was removed, which gives it up
-            marker.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder that may only be read ends no evaluation
+                marker.unlink()
         if record is not None and any(each.next_at and each.next_at <= now for each in record.undelivered):
             record = _deliver(folder, marker, send, now)
         if record is not None:
@@ -136,7 +140,8 @@ def _deliver(folder: Path, marker: Path, send: Send, now: datetime) -> AlertReco
     record = attempt(record, send, now=now)
     is_over = not any(each.next_at for each in record.undelivered)
     if enter_record(folder, record) and is_over:
-        sending.unlink(missing_ok=True)
+        with suppress(OSError):
+            sending.unlink()
     else:
         with suppress(OSError):
             sending.rename(marker)

@@ -128,6 +128,25 @@ def test_an_alert_whose_record_is_removed_is_given_up(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_two_processes_that_meet_a_cause_at_once_send_it_once(folder: Path) -> None:
+    targets = Targets()
+    (late,) = read_undelivered(folder)  # the second process has not seen the first one's record
+    deliver_due(folder, targets.send, now=NOW)
+    assert enter_waiting(folder, late)
+    assert deliver_due(folder, targets.send, now=NOW) is None
+    assert targets.asked == ["slack", "webhook"]
+    assert check_alerts(folder.parent) == []
+
+
+def test_a_marker_that_cannot_be_removed_ends_nothing(folder: Path) -> None:
+    stuck = folder / "0.waiting"
+    stuck.mkdir()
+    os.utime(stuck, (0, 0))
+    targets = Targets()
+    assert deliver_due(folder, targets.send, now=NOW) is None
+    assert targets.asked == ["slack", "webhook"]
+
+
 @pytest.mark.parametrize(
     ("kind", "address"),
     [("webhook", "ftp://h/t0ken-of-mine"), ("slack", "t0ken-of-mine"), ("email", "nosuch://t0ken-of-mine")],
