@@ -5,6 +5,8 @@ One reader per format makes a folder the same dataset as its single file. The li
 asked for (2.5 s).
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 _NO_OPTIONS: Final = frozenset({"name", "version", "data_dir", "data_files", "description", "features"})
 """Fields of a configuration that do not say how a file is read. `features` says how the library would convert what it
 read; the file's own values are kept."""
+_PART: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})(?!\d)")
+"""Names of the files that a split is divided into, as `test-00000-of-00003.parquet`."""
 _SAVED: Final = ("dataset_dict.json", "state.json")
 """What `save_to_disk` leaves in a folder."""
 
@@ -68,6 +72,7 @@ def find_split_files(path: Path, config: ValidDatasetConfig) -> list[Path]:
             f"{', '.join(READERS)}; convert it (decompress it), or set valid_dataset.path to one file"
         )
     _refuse_options(path, builder)
+    _require_all_parts(found)
     return found
 
 
@@ -121,6 +126,24 @@ def _require_plain_entries(path: Path) -> None:
         raise DatasetError(f"folder {str(path)!r} cannot be looked at: {exc}") from exc
     for entry in entries:
         require_regular_file(entry)
+
+
+def _require_all_parts(files: Sequence[Path]) -> None:
+    """Refuse a split of which some files are not there, as after a copy or download that was stopped."""
+    parts: defaultdict[tuple[Path, str, int], set[int]] = defaultdict(set)
+    for file in files:
+        match = _PART.match(file.name)
+        if match is not None:
+            parts[file.parent, match["stem"], int(match["total"])].add(int(match["number"]))
+    for (folder, stem, total), numbers in parts.items():
+        first = 1 if total in numbers else 0
+        missing = sorted(set(range(first, first + total)) - numbers)
+        if missing:
+            raise DatasetError(
+                f"{folder}: {len(missing)} of the {total} files of the split are missing, the first is "
+                f"{stem}-{missing[0]:05d}-of-{total:05d}; copy or download them too, or set valid_dataset.path to one "
+                f"file"
+            )
 
 
 def _refuse_options(path: Path, builder: "datasets.DatasetBuilder") -> None:

@@ -173,6 +173,32 @@ def test_a_folder_with_a_fifo_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["test-00000-of-00002.jsonl", "test-00001-of-00002.jsonl"], ""),
+        (["test-00001-of-00002.jsonl", "test-00002-of-00002.jsonl"], ""),
+        (["test-00000-of-00002-0a1b.jsonl", "test-00001-of-00002-2c3d.jsonl"], ""),
+        (["test-00000-of-00001.jsonl", "train-00001-of-00002.jsonl"], ""),
+        (
+            ["test-00000-of-00003.jsonl", "test-00002-of-00003.jsonl"],
+            "1 of the 3 files .* the first is test-00001-of-00003",
+        ),
+        (["test-00001-of-00003.jsonl"], "2 of the 3 files .* the first is test-00000-of-00003"),
+        (["data/test-00000-of-00002-0a1b.jsonl"], "the first is test-00001-of-00002"),
+    ],
+)
+def test_a_split_of_which_a_file_is_missing_is_refused(tmp_path: Path, names: list[str], missing: str) -> None:
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_jsonl(tmp_path / name, [{"q": f"p{number}", "a": "1", "id": str(number), "k": "x"}])
+    if missing:
+        with pytest.raises(DatasetError, match=missing):
+            load(tmp_path)
+    else:
+        assert len(load(tmp_path).items) == sum("test-" in name for name in names)
+
+
 def test_a_folder_with_links_to_nowhere_is_read(tmp_path: Path) -> None:
     """git-annex and DVC leave them for files that were not fetched."""
     write_jsonl(tmp_path / "test.jsonl", ROWS)
