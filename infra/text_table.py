@@ -1,9 +1,12 @@
 """Tables of text for people, and their form in Markdown."""
 
+import re
 from typing import Final, NamedTuple
 
 UNDEFINED: Final = "–"
 """Shown where a number is undefined: never 0."""
+_DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
+"""A digest of 128 bits or more."""
 
 
 class TextTable(NamedTuple):
@@ -29,3 +32,8 @@ def escape_markdown(text: str) -> str:
     special = "\\`*_{}[]<>()#+!|"
     flat = " ".join(text.split())
     return "".join(f"\\{letter}" if letter in special else letter for letter in flat)
+
+
+def shorten_digests(text: str) -> str:
+    """Return text with each digest cut to 12 characters, so that a column of them fits on a page."""
+    return _DIGEST.sub(r"\1…", text)

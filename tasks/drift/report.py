@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from infra.text_table import TextTable, escape_markdown, format_number, to_markdown
+from infra.text_table import TextTable, escape_markdown, format_number, shorten_digests, to_markdown
 from schemas.drift import DriftCheck, FeatureDrift, OutputDrift
 from schemas.expectations.contract import RuleResult
 from schemas.tables import DRIFT
@@ -79,8 +79,8 @@ def _lines(check: DriftCheck, now: datetime) -> Iterator[str]:
     yield f"{describe_status(check)}, {_age(now - check.checked_at)} ago."
     if check.report is not None:
         yield (
-            f"{check.report.num_current:,} rows ({check.current_version}) against {check.report.num_reference:,} "
-            f"({check.reference_version})."
+            f"{check.report.num_current:,} rows ({shorten_digests(check.current_version)}) against "
+            f"{check.report.num_reference:,} ({shorten_digests(check.reference_version)})."
         )
         yield f"\n{to_markdown(tabulate_features(check.report.features))}"
         yield from (f"- not compared: {escape_markdown(reason)}" for reason in check.report.unknown)

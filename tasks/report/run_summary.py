@@ -78,9 +78,11 @@ def _lines(summary: RunSummary, guards: Guards, earlier: EarlierRun | None) -> I
     yield to_markdown(_tabulate(metrics, earlier))
     yield from _findings(summary, guards)
     yield ""
+    yield f"- run: {escape_markdown(summary.run_id)}"
+    # as text: a browser follows no link from a server's page to a file
+    page = RunDirectory(path=summary.run_dir).page_path.absolute().as_uri()
+    yield f"- report: {escape_markdown(page)} (paste it into the address bar of a browser on its machine)"
     places = {
-        "run": summary.run_id,
-        "report": str(RunDirectory(path=summary.run_dir).page_path),
         "logs": f"{summary.run_dir}/logs",
         "samples": f"{summary.store}/samples",
         "metrics": f"{summary.store}/metrics",

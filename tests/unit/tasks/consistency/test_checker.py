@@ -77,6 +77,15 @@ def test_agreement_names_what_could_not_be_compared(
     assert summarise(report).splitlines()[0] == heading
 
 
+@pytest.mark.parametrize("num_digits", [12, 31, 32, 40, 64])
+def test_the_page_cuts_digests_and_nothing_else(num_digits: int, rng: np.random.Generator) -> None:
+    word = ("0123456789abcdef" * 4)[:num_digits]
+    found = check_of("weights", "passed").model_copy(update={"message": f"the same for 2 replicas ({word}), 20260101"})
+    page = summarise(check_consistency(draw_samples(Shards(num_replicas=2, num_items=9), rng), earlier=[found]))
+    shown = "0123456789ab…" if num_digits >= 32 else word
+    assert f"the same for 2 replicas \\({shown}\\), 20260101" in page
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

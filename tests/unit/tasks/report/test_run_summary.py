@@ -96,7 +96,13 @@ def test_the_first_run_stands_alone() -> None:
     assert "ckpt (step 1,400): 990 of 1,000 samples scored, 10 without a verdict." in page
     assert "attempts: 2; 17 samples taken over" in page
     assert "against" not in page
-    assert "runs/r2/report.html" in page.replace("\\", "")
+    assert f"- report: {(Path.cwd() / 'runs/r2/report.html').as_uri()} (paste" in page.replace("\\", "")
+
+
+def test_the_address_of_a_report_is_one_whatever_its_folder_is_called() -> None:
+    hostile = summary().model_copy(update={"run_dir": Path("/out/a `b` <c>|d\n# e")})
+    (line,) = (line for line in summarise_run(hostile, NO_GUARDS, None).splitlines() if line.startswith("- report"))
+    assert line.startswith("- report: file:///out/a%20%60b%60%20%3Cc%3E%7Cd%0A%23%20e/report.html (paste")
 
 
 def test_a_later_run_stands_against_the_earlier_one_with_its_error() -> None:
