@@ -20,12 +20,13 @@ from pydantic import JsonValue, ValidationError
 
 from flows.automations import upsert_trigger
 from flows.deployment_launcher import WORKING_DIR
+from flows.work_pools import COMMAND
 from schemas.deployment import Change, DeploymentSpec, RegisteredDeployment, Registration, ScheduleSpec
 from schemas.errors import ConfigError
 
 _NOT_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 """What the name of a variable may not hold."""
-_OF_PROCESSES: Final[dict[str, JsonValue]] = {WORKING_DIR: None, "command": None}
+_OF_PROCESSES: Final[dict[str, JsonValue]] = {WORKING_DIR: None, COMMAND: None}
 """Job variables that only a pool of processes has."""
 _EDITABLE: Final = (
     "description",

@@ -12,7 +12,8 @@ WHERE_FOUND: Final = (
 )
 """What a dotted path may be, for messages."""
 _NUM_LAST_LINES: Final = 5
-_OWN_PACKAGES: Final = frozenset({"flows", "tasks", "infra", "schemas"})
+OWN_PACKAGES: Final = frozenset({"flows", "tasks", "infra", "schemas"})
+"""Names of the packages that hold our code; `milepost/packages.py` has them too."""
 
 
 def import_object(path: str) -> object:
@@ -28,7 +29,7 @@ def import_object(path: str) -> object:
         found: object = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as exc:
         package = module.partition(".")[0]
-        if package not in _OWN_PACKAGES:
+        if package not in OWN_PACKAGES:
             raise
         raise ModuleNotFoundError(
             f"{exc.msg}: {package!r} is a package of Milepost; give your package another name", name=exc.name

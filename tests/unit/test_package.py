@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import milepost
-from infra.python_code import import_object
+from infra.python_code import OWN_PACKAGES, import_object
+from milepost.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -77,3 +78,8 @@ def test_the_extra_of_the_controller_is_what_the_set_up_installs() -> None:
     lines = (ROOT / "requirements" / "controller.in").read_text("utf-8").splitlines()
     wanted = [line for line in lines if line and not line.startswith("#")]
     assert PROJECT["optional-dependencies"]["controller"] == wanted
+
+
+def test_both_lists_of_our_packages_name_the_same() -> None:
+    """The command finds its packages before it can import one, so it has a list of its own."""
+    assert set(PACKAGES) == OWN_PACKAGES
