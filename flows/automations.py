@@ -141,7 +141,7 @@ class _HeldSecret(NamedTuple):
     """A Secret block of the server."""
 
     id: str
-    """Its id."""
+    """Id of the block on the server."""
     address: str
     """What it holds."""
 

@@ -54,7 +54,7 @@ class Pool(NamedTuple):
     """The work pool that runs the deployments."""
 
     name: str
-    """Its name."""
+    """Name of the work pool."""
     type: str
     """Its type, such as process."""
     is_new: bool

@@ -18,7 +18,7 @@ class AdapterReport(Model):
     base_folder: Path
     """Where that model is: its configuration and weights."""
     base_weight_files: tuple[Path, ...]
-    """Its shards in index order."""
+    """Weight files of the base model, in the order of its index."""
     max_rank: int
     """Largest rank of an update."""
     settings: str

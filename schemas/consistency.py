@@ -46,7 +46,7 @@ class WorkerName(NamedTuple):
     """One launch of one replica: what is compared with the others."""
 
     replica: int
-    """Its number."""
+    """Number of the replica, from 0."""
     attempt: int | None = None
     """In which launch of the run; None when unknown."""
 
@@ -85,9 +85,9 @@ class ReplicaReport(Model):
     attempt: int | None
     """The launch; None when unknown."""
     num_samples: int
-    """Its samples."""
+    """Samples that the launch made."""
     num_items: int
-    """Its problems."""
+    """Distinct items among these samples."""
     accuracy: float | None
     """Share of its scored samples that are correct, as the metric; None when unknown."""
     mean_length: float | None

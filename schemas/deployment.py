@@ -147,9 +147,9 @@ class Registration(Model):
     kind: Literal["work pool", "work queue", "GPU budget", "deployment", "automation", "alert target"]
     """What it is."""
     name: str
-    """Its name."""
+    """Name of the object on the server."""
     id: str
-    """Its id on the server."""
+    """Id of the object on the server."""
     change: Change
     """What became of it."""
 

@@ -40,7 +40,7 @@ class DevClusterState(Model):
     """cluster.json in the cluster's folder."""
 
     spec: DevClusterSpec
-    """Its shape."""
+    """Nodes, GPUs and memory of the cluster."""
     first_port: int
     """slurmctld's port on 127.0.0.1; slurmdbd and the nodes have the next ones."""
     daemons: tuple[DevClusterDaemon, ...] = ()
@@ -51,7 +51,7 @@ class DevClusterStatus(Model):
     """How a cluster is."""
 
     folder: Path
-    """Its state."""
+    """Folder of the cluster, which holds its state."""
     slurm_conf: Path
     """What SLURM_CONF must name for Slurm's commands to talk with it."""
     is_up: bool

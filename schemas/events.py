@@ -216,7 +216,7 @@ class RegressionDetected(RunEvent):
     subset: str = "all"
     """`all`, else `key=value`."""
     value: float
-    """Its value now."""
+    """Value of the metric at this checkpoint."""
     against: Literal["best", "previous"]
     """Which earlier checkpoint it is compared with."""
     against_run_id: str

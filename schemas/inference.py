@@ -290,7 +290,7 @@ class Heartbeat(Model):
     phase: WorkerPhase
     """What the worker is doing."""
     pid: int
-    """Its process."""
+    """Process id of the worker."""
     time: float
     """Unix time in seconds at writing, by the worker's clock."""
     num_done: int = 0

@@ -13,6 +13,6 @@ class ProcessIdentity(Model):
     pid_namespace: str
     """Where its number counts: containers number their processes apart."""
     pid: int
-    """Its number."""
+    """Process id within the namespace."""
     start_ticks: int
-    """Its start in clock ticks since the boot."""
+    """Start of the process, clock ticks since the boot."""

@@ -26,11 +26,11 @@ class ClusterPaths:
     """Where a cluster keeps what."""
 
     folder: Path
-    """Its own folder."""
+    """Folder of the cluster."""
 
     @property
     def state(self) -> Path:
-        """Its shape and its processes."""
+        """File with the shape and the processes of the cluster."""
         return self.folder / "cluster.json"
 
     @property
@@ -45,7 +45,7 @@ class ClusterPaths:
 
     @property
     def munge_key(self) -> Path:
-        """Its secret."""
+        """File with munge's key."""
         return self.folder / "etc" / "munge.key"
 
     @property

@@ -13,11 +13,11 @@ class JobState(StrEnum):
     PENDING = "pending"
     """Accepted, not running yet."""
     RUNNING = "running"
-    """Its process runs."""
+    """The process of the job runs."""
     SUCCEEDED = "succeeded"
     """Its process ended with exit code 0."""
     FAILED = "failed"
-    """Its process ended with another exit code."""
+    """The process of the job ended with another exit code."""
     KILLED = "killed"
     """A signal ended its process."""
 

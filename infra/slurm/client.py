@@ -30,7 +30,7 @@ class StepEnd:
     """How one step of a job ended."""
 
     state: SlurmJobState
-    """Its state."""
+    """State in which the step ended."""
     exit_code: int
     """Exit code of its process."""
     signal: int
@@ -56,7 +56,7 @@ class NodeRecord:
     """One node as a member of one partition."""
 
     node: str
-    """Its name."""
+    """Name of the node."""
     partition: str
     """The partition's name."""
     is_default: bool

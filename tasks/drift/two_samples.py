@@ -47,7 +47,7 @@ class Tested(NamedTuple):
     """A test's outcome."""
 
     statistic: float
-    """Its value."""
+    """Value of the test statistic."""
     p_value: float
     """Chance of such a value without drift."""
 
