@@ -30,7 +30,7 @@ from benchmarks.faults.audit import audit, published_samples  # noqa: E402 - the
 from benchmarks.faults.scene import N_SAMPLES, Command, Pace, Scene, World  # noqa: E402
 from benchmarks.faults.services import end_on_signals, prefect_server, slurm_cluster  # noqa: E402
 from infra.devcluster.cluster import DevCluster  # noqa: E402
-from infra.run_directory import list_runs  # noqa: E402
+from infra.fileroot.run_directory import list_runs  # noqa: E402
 from schemas.backend import parse_backend  # noqa: E402
 from schemas.identity import SampleKey  # noqa: E402
 from tasks.inference.journal import read_journal  # noqa: E402

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from infra.launchers.base import Placement  # noqa: E402 - the repository need not be installed
-from infra.provenance import collect_provenance  # noqa: E402
+from infra.machine.provenance import collect_provenance  # noqa: E402
 from schemas.checkpoint import CheckpointIdentity  # noqa: E402
 from schemas.config import EvaluationConfig  # noqa: E402
 from schemas.identity import prompt_hash, sample_seed  # noqa: E402

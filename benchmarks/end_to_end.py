@@ -31,10 +31,10 @@ import psutil
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from flows.local_server import LocalServer  # noqa: E402 - the repository need not be installed
+from flows.orchestration.local_server import LocalServer  # noqa: E402 - the repository need not be installed
 from infra.checkpoints import inspect_checkpoint  # noqa: E402
 from infra.engines.cache_size import kv_cache_bytes  # noqa: E402
-from infra.run_directory import list_runs  # noqa: E402
+from infra.fileroot.run_directory import list_runs  # noqa: E402
 from schemas.config import EvaluationConfig  # noqa: E402
 from schemas.identity import sample_seed  # noqa: E402
 from schemas.inference import EngineSpec  # noqa: E402

@@ -27,7 +27,7 @@ from benchmarks.faults.scene import World  # noqa: E402
 from benchmarks.faults.services import end_on_signals, prefect_server, slurm_cluster  # noqa: E402
 from benchmarks.faults.trial import Outcome, make_reference, run_trial  # noqa: E402
 from infra.devcluster.cluster import DevCluster  # noqa: E402
-from infra.text_table import TextTable, to_markdown  # noqa: E402
+from infra.text.tables import TextTable, to_markdown  # noqa: E402
 
 ANYWHERE: Final = (*processes.FAULTS, *storage.FAULTS, *engines.FAULTS)
 HEADER: Final = [

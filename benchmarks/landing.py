@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.end_to_end import Job, Setting, prepare, run_engine  # noqa: E402 - the repository need not be installed
 from flows.evaluator import CheckpointAnnouncer  # noqa: E402
-from infra.run_directory import list_runs  # noqa: E402
+from infra.fileroot.run_directory import list_runs  # noqa: E402
 from schemas.watch import EvaluationRecord, LandedCheckpoint  # noqa: E402
 from tasks.inference.worker_files import read_result  # noqa: E402
 

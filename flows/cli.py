@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from flows.cluster_commands import devcluster
-from flows.command_line import (
+from flows.commands.comparison import comparison
+from flows.commands.datasets import dataset
+from flows.commands.devcluster import devcluster
+from flows.commands.errors_and_options import (
     DEFAULT_FILEROOT,
     AsJson,
     ConfigPath,
@@ -27,13 +29,11 @@ from flows.command_line import (
     set_prefect_defaults,
     show,
 )
-from flows.comparison_commands import comparison
-from flows.dataset_commands import dataset
-from flows.log_commands import logs
-from flows.server_access import load_prefect
-from flows.server_commands import deploy, server
-from flows.steps import Steps
-from flows.watch_commands import status, watch
+from flows.commands.logs import logs
+from flows.commands.servers import deploy, server
+from flows.commands.steps import Steps
+from flows.commands.watching import status, watch
+from flows.orchestration.server_access import load_prefect
 from schemas.errors import ConfigError, MilepostError
 from schemas.gates import GATE_FAILED, GATES
 
@@ -109,7 +109,7 @@ def evaluate(
         if loaded.notice:
             echo(loaded.notice, err=True)
         steps.show("checking dataset, checkpoint and engine")
-        from flows.preflight import check_inputs
+        from flows.commands.preflight import check_inputs
         from tasks.inference.head_start import start_workers
 
         check_inputs(loaded.config)
@@ -144,7 +144,7 @@ def regrade(
     """Grade the samples of a run again, without generating; the result is a new run, the old one stays."""
     with errors_shown(as_json=as_json), Steps() as steps:
         steps.show("reading the run")
-        from infra.run_names import complete_run_name
+        from infra.fileroot.run_names import complete_run_name
         from tasks.regrading.stage import plan_regrading
 
         run = complete_run_name(fileroot, run)
@@ -160,9 +160,9 @@ def regrade(
 
 def _end(summary: "RunSummary", *, as_json: bool, gates: frozenset[str] = frozenset()) -> None:
     """Print the outcome and end the process: with exit code 3 where one of `gates` failed."""
-    from flows.console import print_summary
-    from flows.interruption import end_within
-    from infra.run_directory import RunDirectory
+    from flows.commands.console import print_summary
+    from flows.commands.interruption import end_within
+    from infra.fileroot.run_directory import RunDirectory
 
     show(summary, print_summary, as_json=as_json)
     failed = [gate for gate in summary.alarms if gate in gates]
@@ -179,11 +179,11 @@ def _run_flow(load: "Callable[[], Callable[[], RunSummary]]", steps: Steps) -> "
 
     `load` imports the flow, for which Prefect must be set up, while the server starts.
     """
-    from flows.interruption import Interrupted, end_within, interruptible
+    from flows.commands.interruption import Interrupted, end_within, interruptible
 
     try:
         with interruptible(), _prefect_api(steps) as api_is_ready:
-            from flows.console import shown_progress
+            from flows.commands.console import shown_progress
 
             run = load()
             api_is_ready()
@@ -198,7 +198,7 @@ def _run_flow(load: "Callable[[], Callable[[], RunSummary]]", steps: Steps) -> "
         typer.echo(f"interrupted by {exc}; what is finished is kept: run the same command to go on", err=True)
         raise typer.Exit(exc.exit_code) from exc
     except Exception as exc:
-        from flows.prefect_answers import translate
+        from flows.orchestration.prefect_answers import translate
 
         failure = translate(exc)
         end_within(_END_S, 1)
@@ -216,11 +216,11 @@ def _prefect_api(steps: Steps) -> Generator[Callable[[], None]]:
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-    from flows.local_server import LocalServer
+    from flows.orchestration.local_server import LocalServer
 
     if PREFECT_API_URL.value():
         steps.show(f"asking the Prefect server at {PREFECT_API_URL.value()}")
-        from flows.prefect_answers import require_answer
+        from flows.orchestration.prefect_answers import require_answer
 
         require_answer()
         yield lambda: None
@@ -252,8 +252,8 @@ def runs(
 ) -> None:
     """List the published runs, the newest first, and those that wait to be resumed."""
     with errors_shown(as_json=as_json):
-        from flows.console import print_runs
-        from infra.run_directory import unfinished_runs
+        from flows.commands.console import print_runs
+        from infra.fileroot.run_directory import unfinished_runs
         from infra.store import open_store
         from schemas.run import RunState
         from schemas.store import PublishedRun
@@ -290,10 +290,10 @@ def doctor(
     """Say what this machine has and lacks for an evaluation, and how to get it. Exit code 1 when it lacks something."""
     with errors_shown(as_json=as_json), Steps() as steps:
         steps.show("looking at this machine")
-        from flows.console import print_checks
-        from flows.server_access import export_settings, name_source, reach_loopback_directly
-        from infra.diagnostics import Surroundings, diagnose
-        from infra.engine_environment import find_engine_python
+        from flows.commands.console import print_checks
+        from flows.orchestration.server_access import export_settings, name_source, reach_loopback_directly
+        from infra.machine.diagnostics import Surroundings, diagnose
+        from infra.machine.engine_environment import find_engine_python
         from schemas.diagnosis import CheckStatus, Diagnosis
         from tasks.alerts.diagnosis import check_alerts
 

@@ -16,11 +16,11 @@ from prefect.states import Completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
-from flows.gpu_budget import check_budget, gpus_held
-from flows.run_name import describe_result, is_generated, name_run, tag_run
-from flows.run_record import change_run
-from flows.server_access import use_login
-from flows.suspension import Suspension, suspension_heeded
+from flows.orchestration.gpu_budget import check_budget, gpus_held
+from flows.orchestration.run_name import describe_result, is_generated, name_run, tag_run
+from flows.orchestration.run_record import change_run
+from flows.orchestration.server_access import use_login
+from flows.orchestration.suspension import Suspension, suspension_heeded
 from infra.checkpoints.pins import release_pin, verify_pin
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable

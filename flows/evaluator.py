@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from infra.announcer import AREAL_FOLDER as AREAL_FOLDER
-from infra.announcer import CheckpointAnnouncer as CheckpointAnnouncer
-from infra.announcer import areal_root
-from infra.frequency import Frequencies, Schedule, ScheduleState, check_frequencies
+from infra.trainer.announcer import AREAL_FOLDER as AREAL_FOLDER
+from infra.trainer.announcer import CheckpointAnnouncer as CheckpointAnnouncer
+from infra.trainer.announcer import areal_root
+from infra.trainer.frequency import Frequencies, Schedule, ScheduleState, check_frequencies
 from schemas.errors import ConfigError
 
 _MISSING: Final = "???"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from transformers.trainer_callback import TrainerCallback
 
 from flows.evaluator import EvaluatorSettings
-from infra.announcer import CheckpointAnnouncer, absolute_folder
-from infra.frequency import Schedule
+from infra.trainer.announcer import CheckpointAnnouncer, absolute_folder
+from infra.trainer.frequency import Schedule
 
 if TYPE_CHECKING:
     from transformers.trainer_callback import TrainerControl, TrainerState

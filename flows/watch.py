@@ -13,11 +13,17 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed
 
-from flows.deployment_launcher import DEPLOYMENT, AutoLauncher, DeploymentLauncher, find_deployment, shares_files
-from flows.prefect_answers import check_answer
-from flows.preflight import check_layout_elsewhere
-from flows.run_name import describe_outcome, is_generated, name_root
-from flows.run_record import change_run
+from flows.commands.preflight import check_layout_elsewhere
+from flows.orchestration.deployment_launcher import (
+    DEPLOYMENT,
+    AutoLauncher,
+    DeploymentLauncher,
+    find_deployment,
+    shares_files,
+)
+from flows.orchestration.prefect_answers import check_answer
+from flows.orchestration.run_name import describe_outcome, is_generated, name_root
+from flows.orchestration.run_record import change_run
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import LaunchError, SetupError, TransientError

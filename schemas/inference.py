@@ -215,8 +215,9 @@ class WorkerSpec(Model):
     heartbeat_interval_s: float = 1.0
     """Seconds between heartbeats."""
     owner_beat_path: Path | None = None
-    """File that the run's owner changes while it lives (infra/run_ownership.py); the worker ends when it stands still.
-    None: the worker hears of its controller's end by other means."""
+    """File that the run's owner changes while it lives (infra/fileroot/run_ownership.py).
+
+    The worker ends when it stands still. None: the worker hears of its controller's end by other means."""
     owner_silence_s: float = 60.0
     """Longest time that it may stand still, in seconds by the worker's clock."""
     canaries: tuple[str, ...] = ()

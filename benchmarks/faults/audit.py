@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from infra.run_directory import list_runs
+from infra.fileroot.run_directory import list_runs
 from infra.store import open_store
 from schemas.identity import SampleKey
 from schemas.inference import SampleRecord

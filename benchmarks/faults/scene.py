@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import psutil
 
 from infra.devcluster.cluster import DevCluster
-from infra.run_directory import list_runs, unfinished_runs
+from infra.fileroot.run_directory import list_runs, unfinished_runs
 from tasks.inference.journal import finished_samples
 
 ROOT: Final = Path(__file__).resolve().parents[2]

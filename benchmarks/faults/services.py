@@ -7,10 +7,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.local_server import LocalServer
+from flows.orchestration.local_server import LocalServer
 from infra.devcluster.cluster import DevCluster
 from infra.launchers.environment import clean_environment
-from infra.machine import available_memory_bytes
+from infra.machine.resources import available_memory_bytes
 from schemas.devcluster import DevClusterSpec
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
-from infra.atomic import write_text_atomically
+from infra.files.atomic import write_text_atomically
 from schemas.checkpoint import CheckpointReport
 from schemas.errors import CheckpointError, StoreError
 

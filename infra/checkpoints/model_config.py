@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Final, cast
 
-from infra.regular_files import advise, read_regular
+from infra.files.regular_files import advise, read_regular
 from infra.tokenizer.files import JsonObject, read_json_object, read_optional_json
 from schemas.checkpoint import CheckpointReport
 from schemas.errors import CheckpointError

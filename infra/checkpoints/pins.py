@@ -1,7 +1,7 @@
 """Pins: hard links that keep a checkpoint's weights under an evaluation while the trainer rotates its folders.
 
 A pin is {pin_root}/{digest of the source path}-{unique}/ with the model's folder inside, the record pin.json and its
-owner (infra/run_ownership.py): a pin whose owner is dead was left by a killed run.
+owner (infra/fileroot/run_ownership.py): a pin whose owner is dead was left by a killed run.
 A hard link keeps the bytes of a removed or replaced file; it does not keep those of a file rewritten in place, which is
 what `verify_pin` finds. Small files are copied, so that even a rewrite in place does not reach them.
 """
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from infra.atomic import make_private_root, write_text_atomically
 from infra.checkpoints.adapter import BASE_FOLDER
 from infra.checkpoints.digests import FileMark, mark_file
-from infra.run_ownership import RunOwnership, is_abandoned
+from infra.fileroot.run_ownership import RunOwnership, is_abandoned
+from infra.files.atomic import make_private_root, write_text_atomically
 from infra.tokenizer.files import TOKENIZER_FILES
 from schemas.base import Model
 from schemas.checkpoint import CheckpointReport

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
-from infra.regular_files import open_regular
+from infra.files.regular_files import open_regular
 from schemas.errors import CheckpointError
 
 MAX_HEADER_BYTES: Final = 100_000_000

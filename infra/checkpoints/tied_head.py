@@ -10,7 +10,7 @@ from typing import Final
 
 from infra.checkpoints.safetensors_header import Tensor, read_header
 from infra.checkpoints.structure import find_embedding, read_text_config
-from infra.regular_files import open_regular
+from infra.files.regular_files import open_regular
 from infra.tokenizer.files import JsonObject
 from schemas.errors import CheckpointError
 

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from infra.checkpoints.findings import list_names
 from infra.checkpoints.safetensors_header import Tensor, read_header
-from infra.regular_files import advise
+from infra.files.regular_files import advise
 from infra.tokenizer.files import JsonObject, read_json_object
 from schemas.errors import CheckpointError
 

@@ -12,7 +12,6 @@ from typing import Final
 import psutil
 from pydantic import ValidationError
 
-from infra.atomic import write_text_atomically
 from infra.devcluster.configuration import ClusterPaths, node_names
 from infra.devcluster.daemons import (
     end_daemons,
@@ -31,8 +30,9 @@ from infra.devcluster.preparation import (
     write_files,
 )
 from infra.devcluster.readiness import READY_STATES, Readiness
+from infra.files.atomic import write_text_atomically
 from infra.launchers.environment import clean_environment
-from infra.processes import end_processes
+from infra.machine.processes import end_processes
 from schemas.devcluster import DevClusterDaemon, DevClusterSpec, DevClusterState, DevClusterStatus
 from schemas.errors import SetupError
 from schemas.paths import expand_user

@@ -11,7 +11,7 @@ from typing import Final
 
 import psutil
 
-from infra.processes import end_processes, identify_process, is_alive
+from infra.machine.processes import end_processes, identify_process, is_alive
 from schemas.devcluster import DevClusterDaemon
 
 _GRACE_S: Final = 15.0

@@ -8,7 +8,7 @@ from typing import Final
 
 from infra.devcluster.configuration import ACCOUNT, MAIN_PARTITION, ClusterPaths
 from infra.devcluster.daemons import is_running
-from infra.log_files import read_end
+from infra.files.log_files import read_end
 from schemas.devcluster import DevClusterDaemon
 from schemas.errors import SetupError
 

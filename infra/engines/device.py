@@ -4,7 +4,7 @@ import platform
 from importlib import import_module, metadata
 from typing import Any, Final
 
-from infra.machine import cpu_model_name
+from infra.machine.resources import cpu_model_name
 from schemas.inference import EngineFacts, EngineSpec
 
 _DISTRIBUTIONS: Final = {

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from infra.engines.base import Generation, GenerationRequest, RequestRefusedError, translated
 from infra.engines.device import package_versions
-from infra.machine import cpu_model_name
+from infra.machine.resources import cpu_model_name
 from schemas.errors import EngineError
 from schemas.identity import prompt_hash
 from schemas.inference import EngineFacts, EngineSpec, SamplingSpec

@@ -15,7 +15,7 @@ from infra.engines.base import Generation, GenerationRequest, RequestRefusedErro
 from infra.engines.cache_size import kv_cache_bytes
 from infra.engines.device import collect_facts
 from infra.engines.loaded_weights import check_nothing_is_left_out
-from infra.machine import available_memory_bytes
+from infra.machine.resources import available_memory_bytes
 from schemas.errors import EngineOutOfMemoryError, SetupError
 from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
 from schemas.states import FinishReason

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from infra.launchers.base import Placement
-from infra.machine import ask_nvidia_smi
+from infra.machine.resources import ask_nvidia_smi
 from schemas.errors import SetupError
 
 Device = Literal["cuda", "cpu"]

@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, TypeVar
 
-from infra.atomic import make_folder, write_text_atomically
+from infra.files.atomic import make_folder, write_text_atomically
 from infra.launchers.base import JobStatus, LaunchSpec
 from infra.launchers.environment import DEVICE_NAMES, clean_environment
 from infra.slurm.cli import cluster_environment

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
-from infra.regular_files import advise, open_regular, read_regular
+from infra.files.regular_files import advise, open_regular, read_regular
 from schemas.errors import CheckpointError
 
 JsonObject = Mapping[str, object]

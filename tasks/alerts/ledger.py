@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 import pyarrow as pa
 from pydantic import ValidationError
 
-from infra.atomic import write_text_atomically
+from infra.files.atomic import write_text_atomically
 from schemas.alerts import AlertRecord
 from schemas.errors import ConfigError, DatasetError, LaunchError, StoreError
 from schemas.events import EvaluationFailed, Event

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from infra.plain_text import to_plain_line, to_title
+from infra.text.plain_text import to_plain_line, to_title
 from schemas.events import Event
 
 _MAX_LINE: Final = 200

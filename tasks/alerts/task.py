@@ -18,9 +18,9 @@ from prefect.settings import PREFECT_API_URL
 from prefect.states import Scheduled
 
 from infra.datasets.naming import dataset_name
+from infra.fileroot.run_directory import RunDirectory, run_at
 from infra.notifications import check_address, send_message
-from infra.own_servers import is_own_server
-from infra.run_directory import RunDirectory, run_at
+from infra.prefect_server.ephemeral_servers import is_own_server
 from schemas.alerts import AlertName, AlertRecord, AlertsConfig, Delivery
 from schemas.config import EvaluationConfig
 from schemas.errors import DatasetError, MilepostError, ReplicasDisagreeError, SetupError, TransientError

@@ -1,6 +1,6 @@
 """A comparison of the replicas as Markdown: for the artifact."""
 
-from infra.text_table import TextTable, escape_markdown, format_number, shorten_digests, to_markdown
+from infra.text.tables import TextTable, escape_markdown, format_number, shorten_digests, to_markdown
 from schemas.consistency import ConsistencyReport
 
 _VERDICTS = {"agree": "they agree", "disagree": "**they disagree**", "cannot_tell": "nobody can tell"}

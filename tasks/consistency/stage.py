@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from infra.atomic import write_table_atomically, write_text_atomically
 from infra.checkpoints.weight_sample import sample_weights
-from infra.run_directory import RunDirectory
+from infra.fileroot.run_directory import RunDirectory
+from infra.files.atomic import write_table_atomically, write_text_atomically
 from schemas.config import EvaluationConfig
 from schemas.consistency import ConsistencyCheck, ConsistencyReport, ReplicaReport, WorkerName
 from schemas.errors import ReplicasDisagreeError

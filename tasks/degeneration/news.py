@@ -5,7 +5,7 @@ Owns what makes the signs of two runs one cause: a row of checkpoints, one after
 
 from collections.abc import Iterable, Iterator
 
-from infra.earlier_runs import (
+from infra.fileroot.earlier_runs import (
     describe_place,
     find_siblings,
     is_graded_alike,
@@ -14,7 +14,7 @@ from infra.earlier_runs import (
     run_directory,
     select_earlier,
 )
-from infra.run_directory import RunDirectory
+from infra.fileroot.run_directory import RunDirectory
 from infra.store import Store, open_store
 from schemas.config import EvaluationConfig
 from schemas.degeneration import DegenerationReport, DegenerationSign, Onset, SignName

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from infra.text_table import UNDEFINED, TextTable, format_number
+from infra.text.tables import UNDEFINED, TextTable, format_number
 from schemas.degeneration import DegenerationReport, DegenerationSign, SignName
 
 _WORDS: Final[dict[SignName, str]] = {

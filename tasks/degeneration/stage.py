@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.atomic import write_text_atomically
+from infra.files.atomic import write_text_atomically
 from schemas.config import EvaluationConfig
 from schemas.degeneration import DegenerationReport, DegenerationSign, SignName
 from schemas.states import FinishReason, Verdict

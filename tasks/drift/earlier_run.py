@@ -2,7 +2,7 @@
 
 import pyarrow.parquet as pq
 
-from infra.earlier_runs import find_siblings, is_sampled_alike, select_earlier
+from infra.fileroot.earlier_runs import find_siblings, is_sampled_alike, select_earlier
 from infra.store import Store, open_store
 from schemas.config import EvaluationConfig
 from schemas.drift import OutputDrift
@@ -16,8 +16,8 @@ from tasks.inference.session import RunSession
 def compare_with_earlier_run(config: EvaluationConfig, session: RunSession) -> OutputDrift | None:
     """Return how the merged samples of a run differ from those of the last comparable run; None when there is none.
 
-    Comparable is an earlier run (infra/earlier_runs.py) that sampled with the same settings: then what differs is the
-    model.
+    Comparable is an earlier run (infra/fileroot/earlier_runs.py) that sampled with the same settings: then what differs
+    is the model.
 
     Raises:
         StoreError: the samples of either cannot be read.

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 from pydantic import ValidationError
 
-from infra.atomic import make_folder, write_table_atomically, write_text_atomically
 from infra.datasets.conversation import problem_text
 from infra.datasets.digests import unordered_digest
+from infra.files.atomic import make_folder, write_table_atomically, write_text_atomically
 from schemas.base import Model
 from schemas.dataset import EvalItem
 from schemas.errors import DatasetError, StoreError

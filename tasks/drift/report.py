@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from infra.text_table import TextTable, escape_markdown, format_number, shorten_digests, to_markdown
+from infra.text.tables import TextTable, escape_markdown, format_number, shorten_digests, to_markdown
 from schemas.drift import DriftCheck, FeatureDrift, OutputDrift
 from schemas.expectations.contract import RuleResult
 from schemas.tables import DRIFT

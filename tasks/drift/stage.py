@@ -15,11 +15,11 @@ from typing import Final
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from infra.atomic import make_folder, write_text_atomically
 from infra.datasets.loading import load_candidates
 from infra.datasets.naming import dataset_name, source_kind
-from infra.python_code import child_environment, last_lines
-from infra.validation_sets import VersionStore, versions_of
+from infra.fileroot.validation_sets import VersionStore, versions_of
+from infra.files.atomic import make_folder, write_text_atomically
+from infra.machine.python_code import child_environment, last_lines
 from schemas.config import EvaluationConfig
 from schemas.drift import DriftCheck
 from schemas.errors import DatasetError, MilepostError

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from infra.arrays import FloatArray
-from infra.python_code import WHERE_FOUND, import_object
+from infra.machine.python_code import WHERE_FOUND, import_object
 from schemas.errors import ConfigError
 
 UserFeature = Callable[[str], object]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.python_code import claim_stdout
+from infra.machine.python_code import claim_stdout
 from schemas.base import Model
 from schemas.drift import DriftConfig, DriftOutcome, DriftReport
 from schemas.errors import UserInputError

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from infra.arrays import IntArray
-from infra.atomic import write_table_atomically
+from infra.files.atomic import write_table_atomically
 from schemas.errors import StoreError
 from schemas.grading import Grade, GradingConfig
 from schemas.inference import Plan

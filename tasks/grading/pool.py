@@ -10,7 +10,7 @@ from threading import Lock
 from types import TracebackType
 from typing import IO, Final, Self
 
-from infra.python_code import child_environment
+from infra.machine.python_code import child_environment
 from tasks.grading.jobs import WALL_PER_CPU, Job, Reply, decode_reply, encode
 
 _MAX_IN_FLIGHT: Final = 96

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, cast
 
-from infra.python_code import WHERE_FOUND, import_object
+from infra.machine.python_code import WHERE_FOUND, import_object
 from schemas.dataset import EvalItem
 from schemas.errors import ConfigError
 from tasks.grading.jobs import Reply
@@ -27,7 +27,7 @@ _NOT_IMPORTED: Final = 97
 """Exit code that no function is likely to end with."""
 _CALL: Final = f"""
 import json, os, sys, traceback
-from infra.python_code import claim_stdout
+from infra.machine.python_code import claim_stdout
 from tasks.grading.reward_function import call_function, find_function
 replies = claim_stdout()
 try:

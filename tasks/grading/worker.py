@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from typing import Final
 
-from infra.processes import end_with_parent
-from infra.python_code import claim_stdout
+from infra.machine.processes import end_with_parent
+from infra.machine.python_code import claim_stdout
 from tasks.grading import procedural, reward_function, symbolic
 from tasks.grading.jobs import DIED, MAX_REASON_CHARS, WALL_PER_CPU, Job, Reply, decode_job, encode
 

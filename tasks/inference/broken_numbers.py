@@ -16,7 +16,7 @@ from tasks.inference.journal import read_tables
 from tasks.inference.worker_files import read_result
 
 if TYPE_CHECKING:
-    from infra.run_directory import RunDirectory
+    from infra.fileroot.run_directory import RunDirectory
 
 BROKEN: Final = "the engine's numbers are broken"
 """First words of what is said of a broken sample: its journal is told by them."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from infra.atomic import is_gone, sync_file, sync_folder, write_table_atomically
+from infra.files.atomic import is_gone, sync_file, sync_folder, write_table_atomically
 from schemas.errors import StoreError
 from schemas.identity import SampleKey
 from schemas.inference import SampleRecord

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from infra.engine_environment import find_device, find_engine_python, is_cpu_build
 from infra.engines.vllm import MAX_LORA_RANK
 from infra.handover import Handover
 from infra.launchers.base import Placement
 from infra.launchers.placement import Device, plan_placement
-from infra.provenance import engine_versions
+from infra.machine.engine_environment import find_device, find_engine_python, is_cpu_build
+from infra.machine.provenance import engine_versions
 from infra.slurm.cluster import plan_slurm_placement
 from infra.slurm.selection import select_client
 from schemas.checkpoint import CheckpointReport

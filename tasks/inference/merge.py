@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from infra.arrays import IntArray
-from infra.atomic import write_atomically
+from infra.files.atomic import write_atomically
 from schemas.base import Model
 from schemas.errors import MergeError
 from schemas.identity import sample_seed

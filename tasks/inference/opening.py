@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from infra.atomic import write_table_atomically, write_text_atomically
-from infra.run_directory import create_run, find_resumable
+from infra.fileroot.run_directory import create_run, find_resumable
+from infra.files.atomic import write_table_atomically, write_text_atomically
 from schemas.config import EvaluationConfig
 from schemas.inference import Plan
 from schemas.run import RunState

@@ -5,10 +5,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from infra.batch_sizes import BatchSizeMemory
+from infra.fileroot.batch_sizes import BatchSizeMemory
+from infra.fileroot.run_directory import RunDirectory
 from infra.launchers.base import Placement
 from infra.launchers.placement import Device, engine_threads
-from infra.run_directory import RunDirectory
 from schemas.config import EvaluationConfig
 from schemas.consistency import WorkerName
 from schemas.inference import AdapterSpec, EngineSpec, Plan, WorkerSpec

@@ -17,13 +17,13 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from infra.atomic import make_own_folder, write_table_atomically, write_text_atomically
+from infra.fileroot.run_directory import RunDirectory
+from infra.fileroot.run_ownership import RunOwnership
+from infra.files.atomic import make_own_folder, write_table_atomically, write_text_atomically
 from infra.launchers.base import Launcher
 from infra.launchers.local import LocalLauncher
 from infra.launchers.selection import make_launcher
-from infra.provenance import describe_differences
-from infra.run_directory import RunDirectory
-from infra.run_ownership import RunOwnership
+from infra.machine.provenance import describe_differences
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
 from schemas.consistency import WorkerName
 from schemas.errors import MilepostError, WorkerError

@@ -8,9 +8,9 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from infra.batch_sizes import BatchSizeMemory, RunKind
+from infra.fileroot.batch_sizes import BatchSizeMemory, RunKind
 from infra.launchers.placement import Device
-from infra.provenance import collect_provenance
+from infra.machine.provenance import collect_provenance
 from infra.store import open_store
 from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from infra.atomic import make_folder
 from infra.engines.base import LostChild, find_lost_child, hides_shortage
+from infra.files.atomic import make_folder
+from infra.files.log_files import end_or_nothing, log_tail
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.waiting import waiting_processes
-from infra.log_files import end_or_nothing, log_tail
 from schemas.errors import (
     EngineError,
     EngineOutOfMemoryError,

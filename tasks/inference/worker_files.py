@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from infra.atomic import is_gone, write_table_atomically, write_text_atomically
+from infra.files.atomic import is_gone, write_table_atomically, write_text_atomically
 from schemas.errors import StoreError, WorkerError
 from schemas.identity import SampleKey
 from schemas.inference import CanaryRecord, EngineFacts, Heartbeat, WorkCut, WorkerResult, WorkerSpec

@@ -5,7 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from infra.provenance import describe_version_differences
+from infra.machine.provenance import describe_version_differences
 from infra.store import Store
 from schemas.comparison import CompareConfig, Comparison
 from schemas.errors import StoreError

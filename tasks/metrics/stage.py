@@ -2,8 +2,8 @@
 
 import pyarrow.dataset as pads
 
-from infra.atomic import write_table_atomically
-from infra.run_directory import RunDirectory
+from infra.fileroot.run_directory import RunDirectory
+from infra.files.atomic import write_table_atomically
 from schemas.sections import MetricsConfig
 from schemas.tables import SAMPLES
 from tasks.metrics.aggregation import aggregate

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from infra.datasets.digests import item_digest, unordered_digest
 from infra.datasets.loading import load_candidates, load_dataset
 from infra.datasets.sources.reasoning_gym_tasks import PREFIX, advance_seed
-from infra.validation_sets import versions_of
+from infra.fileroot.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem, LoadedDataset
 from schemas.errors import DatasetError

@@ -13,7 +13,7 @@ import numpy as np
 from infra.datasets.digests import dataset_version, item_digest, unordered_digest
 from infra.datasets.naming import dataset_name
 from infra.datasets.texts import read_texts
-from infra.validation_sets import versions_of
+from infra.fileroot.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem
 from schemas.errors import ConfigError, DatasetError

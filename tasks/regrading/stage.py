@@ -16,9 +16,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.atomic import write_table_atomically, write_text_atomically
-from infra.provenance import collect_provenance
-from infra.run_directory import RunDirectory, create_run, find_resumable, run_at
+from infra.fileroot.run_directory import RunDirectory, create_run, find_resumable, run_at
+from infra.files.atomic import write_table_atomically, write_text_atomically
+from infra.machine.provenance import collect_provenance
 from schemas.config import EvaluationConfig, load_config
 from schemas.errors import ConfigError, ScoringError, StoreError
 from schemas.inference import Plan

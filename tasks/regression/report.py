@@ -1,7 +1,7 @@
 """A check for regressions in words: a table, and one sentence for an alert."""
 
-from infra.earlier_runs import describe_place
-from infra.text_table import UNDEFINED, TextTable, escape_markdown, to_markdown
+from infra.fileroot.earlier_runs import describe_place
+from infra.text.tables import UNDEFINED, TextTable, escape_markdown, to_markdown
 from schemas.regression import RegressionCheck, RegressionReport
 
 

@@ -9,9 +9,9 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.atomic import write_text_atomically
-from infra.earlier_runs import find_siblings, is_graded_alike, is_sampled_alike, read_report, select_earlier
-from infra.run_directory import run_at
+from infra.fileroot.earlier_runs import find_siblings, is_graded_alike, is_sampled_alike, read_report, select_earlier
+from infra.fileroot.run_directory import run_at
+from infra.files.atomic import write_text_atomically
 from infra.store import Store, open_store
 from schemas.config import EvaluationConfig
 from schemas.regression import RegressionCheck, RegressionReport

@@ -4,7 +4,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from infra.earlier_runs import describe_place
+from infra.fileroot.earlier_runs import describe_place
 from schemas.config import EvaluationConfig
 from schemas.events import RegressionDetected
 from schemas.regression import RegressionReport

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from infra.text_table import UNDEFINED, TextTable
+from infra.text.tables import UNDEFINED, TextTable
 from schemas.summary import WHOLE_SET, MetricValue
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import tasks.degeneration.report
 import tasks.regression.report
-from infra.atomic import write_text_atomically
+from infra.files.atomic import write_text_atomically
 from schemas.consistency import ConsistencyReport
 from schemas.degeneration import DegenerationReport
 from schemas.drift import DriftCheck, OutputDrift

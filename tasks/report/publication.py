@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from infra.fileroot.table_files import TableSource
 from infra.store import Store, open_store
-from infra.table_files import TableSource
-from infra.text_table import UNDEFINED
+from infra.text.tables import UNDEFINED
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
 from schemas.summary import WHOLE_SET, MetricValue, RunSummary
 from schemas.tables import RUNS

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from infra.run_directory import RunDirectory
+from infra.fileroot.run_directory import RunDirectory
 from infra.store import Store
-from infra.text_table import UNDEFINED, TextTable, escape_markdown, format_number, to_markdown
+from infra.text.tables import UNDEFINED, TextTable, escape_markdown, format_number, to_markdown
 from schemas.comparison import Comparison
 from schemas.errors import DatasetError, StoreError
 from schemas.stand_in import DUMMY_ENGINE, is_dummy

@@ -8,8 +8,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from urllib.parse import quote
 
-from infra.atomic import make_private_root, write_text_atomically
 from infra.datasets.naming import dataset_name
+from infra.files.atomic import make_private_root, write_text_atomically
 from schemas.config import EvaluationConfig
 from schemas.errors import RefusedRowsError, StoreError
 from schemas.valid_dataset import ValidDatasetConfig

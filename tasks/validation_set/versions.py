@@ -5,7 +5,7 @@ Only a configuration with a pool (`refresh.pool`) has versions; without one the 
 
 from infra.datasets.digests import dataset_version
 from infra.datasets.loading import CheckGolds
-from infra.validation_sets import versions_of
+from infra.fileroot.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.dataset import LoadedDataset
 from schemas.errors import ConfigError, DatasetError

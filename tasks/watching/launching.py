@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol, cast
 
-from infra.atomic import write_text_atomically
-from infra.log_files import end_or_nothing
-from infra.python_code import child_environment
+from infra.files.atomic import write_text_atomically
+from infra.files.log_files import end_or_nothing
+from infra.machine.python_code import child_environment
 from schemas.config import EvaluationConfig, config_to_yaml
 from schemas.errors import LaunchError, SetupError, TransientError
 
 _COMMAND: Final = (
-    "import sys; from infra.processes import end_with_parent; end_with_parent(int(sys.argv.pop(1)))\n"
+    "import sys; from infra.machine.processes import end_with_parent; end_with_parent(int(sys.argv.pop(1)))\n"
     "from flows.cli import main; main()"
 )
 _TAIL_BYTES: Final = 2_000

@@ -1,8 +1,8 @@
 """What is to be seen below a root now: checkpoints that are whole, that are being written, that have gone.
 
 A checkpoint is whole when inspection finds it complete and its trainer has finished it: by the trainer's own mark, by
-an announcement (infra/announcements.py), because a newer one stands beside it, or because nothing of it has changed for
-a while. Remembers what it has inspected: a folder that has not changed is not read again.
+an announcement (infra/trainer/announcements.py), because a newer one stands beside it, or because nothing of it has
+changed for a while. Remembers what it has inspected: a folder that has not changed is not read again.
 """
 
 import math
@@ -15,11 +15,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from infra.announcements import read_announcements
 from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.adapter import is_adapter
 from infra.checkpoints.discovery import FoundCheckpoint, find_checkpoints, training_order
 from infra.checkpoints.folder_state import FolderState, read_state
+from infra.trainer.announcements import read_announcements
 from schemas.checkpoint import CheckpointReport
 from schemas.watch import LandedCheckpoint
 

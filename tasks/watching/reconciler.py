@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from infra.announcements import SPOOL
+from infra.trainer.announcements import SPOOL
 from schemas.config import config_to_yaml
 from schemas.errors import CheckpointError, MilepostError, StoreError, TransientError
 from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from infra.watch_folder import own_folders
+from infra.fileroot.watch_folder import own_folders
 from schemas.errors import CheckpointError
 from schemas.paths import expand_user
 from tasks.checkpoint.resolution import find_base, find_tokenizer

@@ -31,7 +31,7 @@ QUIET_S = 4.0
 """Time in which a message that must not come would have come: they take about a second."""
 ANNOUNCE = """
 import json, sys
-from flows.server_access import use_login
+from flows.orchestration.server_access import use_login
 use_login()
 from schemas import events
 from schemas.config import EvaluationConfig

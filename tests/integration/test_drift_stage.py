@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.datasets.digests import dataset_version, item_digest
-from infra.validation_sets import VersionStore, dataset_folder
+from infra.fileroot.validation_sets import VersionStore, dataset_folder
 from schemas.config import EvaluationConfig
 from schemas.dataset import ChatMessage, EvalItem
 from schemas.drift import DriftCheck

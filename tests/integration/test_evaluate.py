@@ -22,7 +22,7 @@ import pyarrow.dataset
 import pytest
 
 import flows.evaluate
-from flows.interruption import Interrupted
+from flows.commands.interruption import Interrupted
 from schemas.states import RunStatus
 from tasks.inference.worker_files import WAIT
 from tests.support.engine_environment import CHECKPOINT, require_engine
@@ -227,7 +227,7 @@ def test_a_killed_command_takes_its_own_prefect_server_along_and_goes_on_where_i
     workers = command.children("tasks.inference.worker")
     helpers = psutil.Process(command.process.pid).children(recursive=True)
     assert len(workers) == 1
-    assert len(command.children("flows.local_server")) == 1
+    assert len(command.children("flows.orchestration.local_server")) == 1
     time.sleep(1.0)
     command.process.kill()
     command.finish()
@@ -274,7 +274,7 @@ def test_an_interrupted_command_ends_and_leaves_nothing_running(
     command: Command = request.getfixturevalue(starter)("vllm:d1", SLOW, size=16)
     command.wait_for(lambda: num_finished(fileroot) >= 1)
     helpers = psutil.Process(command.process.pid).children(recursive=True)
-    assert len(command.children("flows.local_server")) == (starter == "evaluate_alone")
+    assert len(command.children("flows.orchestration.local_server")) == (starter == "evaluate_alone")
     assert len(command.children("tasks.inference.worker")) == 1
     took_s = command.signal_group(number)
     assert took_s < END_S

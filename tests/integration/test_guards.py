@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.dataset
 import pytest
 
-from infra.run_directory import list_runs
+from infra.fileroot.run_directory import list_runs
 from schemas.states import RunStatus
 from schemas.summary import RunSummary
 from tests.support.engine_environment import CHECKPOINT, require_engine

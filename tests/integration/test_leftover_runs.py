@@ -11,8 +11,8 @@ import psutil
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
 
-from flows.leftover_runs import end_leftover_runs
-from infra.run_directory import list_runs
+from flows.orchestration.orphaned_runs import end_leftover_runs
+from infra.fileroot.run_directory import list_runs
 from tests.support.evaluation_commands import ended, num_finished
 from tests.support.prefect_server import CONFIG, ask_api, free_port, serve, wait_for
 

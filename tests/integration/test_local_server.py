@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.local_server import LocalServer
+from flows.orchestration.local_server import LocalServer
 from schemas.errors import MilepostError, SetupError
 from tests.support.prefect_server import ask_api, wait_for
 

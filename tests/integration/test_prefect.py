@@ -25,8 +25,8 @@ from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
 
-from flows.deployments import PREFECT_FILE, Pool, Wanted, complete_spec, read_deployments
-from flows.work_pools import ensure_closed_pool
+from flows.orchestration.deployments import PREFECT_FILE, Pool, Wanted, complete_spec, read_deployments
+from flows.orchestration.work_pools import ensure_closed_pool
 from infra.devcluster.cluster import DevCluster
 from schemas.errors import ConfigError
 from schemas.events import EvaluationFailed

@@ -16,7 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.context import SyncClientContext
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from flows.prefect_answers import check_answer, require_answer, translate
+from flows.orchestration.prefect_answers import check_answer, require_answer, translate
 from flows.watch import watch
 from schemas.config import load_config
 from schemas.errors import DatasetError, MilepostError, SetupError, TransientError

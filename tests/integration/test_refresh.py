@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from infra.datasets.conversation import problem_text
-from infra.validation_sets import versions_of
+from infra.fileroot.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.refresh import DrawReport, RefreshOutcome
 from schemas.training_position import TrainingPosition

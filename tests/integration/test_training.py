@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.announcements import read_announcements
 from infra.checkpoints import inspect_checkpoint
 from infra.tokenizer import ChatTokenizer
+from infra.trainer.announcements import read_announcements
 from schemas.dataset import ChatMessage
 from tests.support.engine_environment import ENGINE_PYTHON, ROOT, engine_process_environment, require_engine
 

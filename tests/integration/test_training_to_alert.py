@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.announcements import read_announcements
-from infra.run_directory import list_runs
+from infra.fileroot.run_directory import list_runs
 from infra.store import open_store
+from infra.trainer.announcements import read_announcements
 from tests.support.alert_sink import Sink
 from tests.support.engine_environment import ENGINE_PYTHON, ROOT, engine_process_environment
 from tests.support.evaluation_commands import ended
@@ -144,7 +144,7 @@ def test_each_checkpoint_is_evaluated_and_their_fault_told_once_whatever_is_kill
         prefect_worker.kill()
         assert ended([prefect_worker, *runs], timeout_s=240.0)
         new_worker(server, first, second, third)
-        part(server, "flows.local_server").kill()
+        part(server, "flows.orchestration.local_server").kill()
         assert server.process.wait(240) == 1, server.log
     with serve(tmp_path, port=port) as server:
         assert trainer.wait(300) == 0

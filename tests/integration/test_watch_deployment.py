@@ -17,8 +17,8 @@ import pytest
 from prefect.exceptions import MissingResult, PrefectHTTPStatusError
 from prefect.states import Crashed, Failed, exception_to_failed_state
 
-from flows.deployment_launcher import read_cause
-from infra.run_directory import list_runs
+from flows.orchestration.deployment_launcher import read_cause
+from infra.fileroot.run_directory import list_runs
 from schemas.errors import EngineError, LaunchError, SetupError, TransientError
 from tests.support.checkpoint_folders import make_checkpoint
 from tests.support.evaluation_commands import END_S, Command, num_finished

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from infra.files.log_files import log_tail
 from infra.launchers.local import LocalLauncher
-from infra.log_files import log_tail
 from schemas.errors import EngineError, EngineOutOfMemoryError, WorkerError
 from schemas.identity import prompt_hash, sample_seed
 from schemas.inference import EngineName, EngineSpec, SampleRecord, SamplingSpec, WorkerSpec

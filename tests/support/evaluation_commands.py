@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 
-from infra.run_directory import RunDirectory, list_runs
+from infra.fileroot.run_directory import RunDirectory, list_runs
 from infra.store import open_store
 from schemas.identity import SampleKey
 from schemas.inference import SampleRecord

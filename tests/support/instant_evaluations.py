@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.atomic import write_text_atomically
 from infra.checkpoints import inspect_checkpoint
-from infra.run_directory import RunDirectory, create_run, find_resumable
-from infra.run_ownership import RunOwnership
+from infra.fileroot.run_directory import RunDirectory, create_run, find_resumable
+from infra.fileroot.run_ownership import RunOwnership
+from infra.files.atomic import write_text_atomically
 from infra.store import open_store
 from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig, config_to_yaml, load_config

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import psutil
 import yaml
 
-from infra.server_login import read_login
+from infra.prefect_server.login import read_login
 
 ROOT = Path(__file__).resolve().parents[2]
 MILEPOST = (sys.executable, "-c", "from flows.cli import main; main()")

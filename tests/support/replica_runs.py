@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from infra.launchers.base import Launcher, LaunchSpec, Placement
-from infra.provenance import collect_provenance
+from infra.machine.provenance import collect_provenance
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig

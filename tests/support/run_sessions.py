@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.batch_sizes import BatchSizeMemory, RunKind
+from infra.fileroot.batch_sizes import BatchSizeMemory, RunKind
 from infra.launchers.base import Placement
-from infra.provenance import collect_provenance
+from infra.machine.provenance import collect_provenance
 from schemas.config import EvaluationConfig
 from schemas.identity import SampleKey
 from schemas.inference import WorkerSpec

@@ -13,7 +13,7 @@ import pytest
 
 from infra.devcluster.cluster import DevCluster
 from infra.devcluster.preparation import check_machine
-from infra.machine import available_memory_bytes
+from infra.machine.resources import available_memory_bytes
 from schemas.devcluster import DevClusterSpec
 from schemas.errors import SetupError
 

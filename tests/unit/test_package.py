@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import milepost
-from infra.python_code import OWN_PACKAGES, import_object
+from infra.machine.python_code import OWN_PACKAGES, import_object
 from milepost.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]

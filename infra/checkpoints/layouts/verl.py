@@ -21,7 +21,7 @@ from infra.checkpoints.layouts.base import (
     is_newer,
     names_in,
 )
-from infra.regular_files import read_regular
+from infra.files.regular_files import read_regular
 
 _FOLDER_NAME: Final = re.compile(r"global_step_(\d+)")
 _MODELS: Final = (

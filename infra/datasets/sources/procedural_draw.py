@@ -15,7 +15,7 @@ from dataclasses import fields
 from typing import Final, Protocol, cast
 
 from infra.datasets.cells import nearest
-from infra.python_code import claim_stdout
+from infra.machine.python_code import claim_stdout
 from schemas.base import Model
 from schemas.errors import DatasetError
 

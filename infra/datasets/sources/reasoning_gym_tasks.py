@@ -15,7 +15,7 @@ from infra.datasets.digests import content_id
 from infra.datasets.rows import Turn
 from infra.datasets.sources.procedural_draw import PREFIX as PREFIX
 from infra.datasets.sources.procedural_draw import DrawnProblem, DrawReply, DrawRequest
-from infra.python_code import child_environment, last_lines
+from infra.machine.python_code import child_environment, last_lines
 from schemas.dataset import EvalItem
 from schemas.errors import DatasetError
 from schemas.valid_dataset import ValidDatasetConfig

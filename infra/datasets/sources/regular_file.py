@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from infra.regular_files import describe_irregular
+from infra.files.regular_files import describe_irregular
 from schemas.errors import DatasetError
 
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from infra.run_directory import create_run
+from infra.fileroot.run_directory import create_run
 from schemas.run import RunState
 from schemas.states import RunStatus
 

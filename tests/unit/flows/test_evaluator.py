@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from flows.evaluator import AREAL_FOLDER, CheckpointAnnouncer, Evaluator, EvaluatorConfig, FinetuneSpec
-from infra.announcements import SPOOL, read_announcements
+from infra.trainer.announcements import SPOOL, read_announcements
 from schemas.errors import ConfigError
 from schemas.events import CheckpointLanded
 from schemas.sections import EvaluatorConfig as EvaluatorSection

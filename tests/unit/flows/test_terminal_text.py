@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from flows import console
-from flows.command_line import errors_shown
-from infra.plain_text import escape_json, to_terminal_line, to_terminal_log, to_terminal_text
+from flows.commands import console
+from flows.commands.errors_and_options import errors_shown
+from infra.text.plain_text import escape_json, to_terminal_line, to_terminal_log, to_terminal_text
 from schemas.errors import DatasetError
 from schemas.store import PublishedRun
 
@@ -79,7 +79,7 @@ def test_an_error_is_one_message(text: str, capsys: pytest.CaptureFixture[str]) 
 def test_no_command_hands_data_to_rich_as_it_is() -> None:
     """Rich obeys markup in a str, and hands on escapes in a Text."""
     raw = re.compile(r"(OUT|ERR|_console)\.print\(f|\bText\(f|Text\.assemble|map\(Text")
-    modules = [path for path in (ROOT / "flows").glob("*.py") if path.name != "steps.py"]  # its words are our own
+    modules = [path for path in (ROOT / "flows").rglob("*.py") if path.name != "steps.py"]  # its words are our own
     found = [(path.name, line) for path in modules for line in path.read_text().splitlines()]
     assert [place for place in found if raw.search(place[1])] == []
 

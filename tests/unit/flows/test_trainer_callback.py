@@ -11,7 +11,7 @@ from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 
 from flows.evaluator import EvaluatorConfig
 from flows.trainer_callback import MilepostCallback
-from infra.announcements import read_announcements
+from infra.trainer.announcements import read_announcements
 
 STEPS_PER_EPOCH = 5
 PATIENCE_S = 120.0

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.run_directory import create_run
+from infra.fileroot.run_directory import create_run
 from infra.store import open_store
 from schemas.config import EvaluationConfig, config_to_yaml
 from schemas.degeneration import SignName

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from infra.engines.base import Generation
-from infra.run_directory import RunDirectory
+from infra.fileroot.run_directory import RunDirectory
 from schemas.errors import EngineError
 from schemas.inference import WorkerResult
 from schemas.states import FinishReason, WorkerOutcome

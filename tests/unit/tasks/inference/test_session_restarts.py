@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.batch_sizes import BatchSizeMemory
+from infra.fileroot.batch_sizes import BatchSizeMemory
 from infra.launchers.local import LocalLauncher
 from schemas.errors import StoreError
 from schemas.identity import SampleKey

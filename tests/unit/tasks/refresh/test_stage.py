@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from infra.datasets.conversation import problem_text
-from infra.validation_sets import versions_of
+from infra.fileroot.validation_sets import versions_of
 from schemas.config import EvaluationConfig
 from schemas.errors import ConfigError, DatasetError, StoreError
 from schemas.refresh import RefreshOutcome

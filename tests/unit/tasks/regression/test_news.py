@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from infra.run_directory import run_at
+from infra.fileroot.run_directory import run_at
 from schemas.config import EvaluationConfig
 from schemas.regression import RegressionCheck, RegressionReport
 from tasks.regression.stage import find_news

@@ -1,6 +1,6 @@
 """What people read at the end of a run."""
 
-from infra.text_table import to_markdown
+from infra.text.tables import to_markdown
 from schemas.summary import MetricValue
 from tasks.report.metrics_table import headline_metrics, tabulate_metrics
 

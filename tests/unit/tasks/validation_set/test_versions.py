@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.validation_sets import versions_of
+from infra.fileroot.validation_sets import versions_of
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.errors import DatasetError, StoreError

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.announcements import Announcement, write_announcement
 from infra.checkpoints.folder_state import read_state
+from infra.trainer.announcements import Announcement, write_announcement
 from tasks.watching.observation import Observation, Observer
 from tests.support.checkpoint_folders import make_checkpoint, safetensors
 

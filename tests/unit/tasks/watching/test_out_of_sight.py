@@ -62,7 +62,7 @@ def test_what_is_rotated_away_while_it_is_linked_vanishes(
             return reason
         return link_checkpoint(report, folder)
 
-    monkeypatch.setattr("infra.watch_folder.link_checkpoint", rotate)
+    monkeypatch.setattr("infra.fileroot.watch_folder.link_checkpoint", rotate)
     with watching(Reconciler(root, [make_evaluation(config)], launcher)):
         wait_until(gone.is_set)
         wait_until(lambda: states(root, config).get("checkpoint-10") == "vanished")
@@ -82,7 +82,7 @@ def test_what_is_saved_anew_while_it_is_linked_is_evaluated_as_it_is_then(
             (report.path / "config.json").write_text(changed[0])
         return link_checkpoint(report, folder)
 
-    monkeypatch.setattr("infra.watch_folder.link_checkpoint", save_anew)
+    monkeypatch.setattr("infra.fileroot.watch_folder.link_checkpoint", save_anew)
     assert reconcile(root, config, launcher).num_open == 0
     assert [one.path.name for one in landed(config)] == ["checkpoint-10", "checkpoint-20"]
     reconcile(root, config, launcher)

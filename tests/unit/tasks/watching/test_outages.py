@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.atomic import write_text_atomically
+from infra.files.atomic import write_text_atomically
 from schemas.config import EvaluationConfig
 from schemas.errors import TransientError
 from schemas.inference import Heartbeat

@@ -13,8 +13,8 @@ import pytest
 from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.digests import digest_checkpoint
 from infra.checkpoints.folder_state import read_state
+from infra.fileroot.watch_folder import WatchFolder
 from infra.store import open_store
-from infra.watch_folder import WatchFolder
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from tasks.checkpoint.resolution import identify_checkpoint

@@ -1,0 +1,1 @@
+"""The commands of `milepost`, one module per group, and what they share."""

@@ -1,0 +1,1 @@
+"""What lies under `cluster.fileroot`: runs, validation sets, watched folders, remembered batch sizes."""

@@ -1,0 +1,1 @@
+"""Single files: written whole or not at all, read only where they are regular."""

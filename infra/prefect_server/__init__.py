@@ -1,0 +1,1 @@
+"""A Prefect server as it is reached without the package prefect: HTTP, login, own servers."""
