@@ -1,5 +1,6 @@
 """A skip for want of a required service fails the run; any other skip stays a skip."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -102,5 +103,5 @@ def test_what_needs_slurm_runs_in_one_process(project: Path) -> None:
             f"{marked}def test_plain():\n    note({str(by_file)!r})\n", "utf-8"
         )
     assert outcomes(project, "--numprocesses", "2", "--dist", "loadgroup") == "8 passed"
-    assert on_slurm.read_text("utf-8") in {"gw0" * 4, "gw1" * 4}
-    assert {"gw0", "gw1"} == {by_file.read_text("utf-8")[start : start + 3] for start in range(0, 12, 3)}
+    (process,) = set(re.findall("gw[01]", on_slurm.read_text("utf-8")))
+    assert {"gw0", "gw1"} - {process} <= set(re.findall("gw[01]", by_file.read_text("utf-8")))
