@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.machine import diagnostics
 from infra.machine.diagnostics import Surroundings, diagnose
-from infra.machine.resources import GpuMemory, diagnostics
+from infra.machine.resources import GpuMemory
 from schemas.diagnosis import CheckStatus
 
 GPU = GpuMemory(name="NVIDIA H200", memory_bytes=140 << 30, free_bytes=139 << 30)
