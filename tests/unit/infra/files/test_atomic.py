@@ -69,7 +69,7 @@ def test_a_file_size_limit_becomes_a_store_error_without_a_leftover(tmp_path: Pa
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "big")],
-        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3],
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[4],
     )  # fmt: skip
     assert "cannot write" in done.stdout
     assert _names(tmp_path) == []
@@ -84,7 +84,7 @@ def test_a_folder_that_may_not_be_written_is_a_store_error(tmp_path: Path) -> No
 
 def test_importing_the_module_does_not_import_pyarrow() -> None:
     code = "import sys, infra.files.atomic; sys.exit('pyarrow' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[4])
 
 
 def test_a_folder_of_results_is_its_owners_alone_unless_it_was_opened(tmp_path: Path) -> None:
