@@ -24,12 +24,14 @@ from flows.commands.errors_and_options import (
     ConfigPath,
     Fileroot,
     Overrides,
+    TableFormat,
     echo,
     errors_shown,
     set_prefect_defaults,
     show,
 )
 from flows.commands.logs import logs
+from flows.commands.reports import reports
 from flows.commands.servers import deploy, server
 from flows.commands.steps import Steps
 from flows.commands.watching import status, watch
@@ -51,6 +53,7 @@ app = typer.Typer(
 app.add_typer(devcluster)
 app.add_typer(dataset)
 app.add_typer(comparison)
+app.add_typer(reports)
 app.command()(logs)
 app.command()(watch)
 app.command()(status)
@@ -240,7 +243,7 @@ def _prefect_api(steps: Steps) -> Generator[Callable[[], None]]:
 
 
 @app.command()
-def runs(
+def runs(  # noqa: PLR0913 - one parameter per option
     experiment: Annotated[str | None, typer.Option(metavar="NAME", help="Runs of this experiment alone")] = None,
     checkpoint: Annotated[str | None, typer.Option(metavar="PART", help="Runs whose checkpoint has this in it")] = None,
     dataset: Annotated[str | None, typer.Option(metavar="PART", help="Runs whose dataset has this in it")] = None,
@@ -248,13 +251,15 @@ def runs(
     latest: Annotated[
         bool, typer.Option("--latest", help="Only the last of the runs that repeat one another or grade it again")
     ] = False,
+    form: Annotated[TableFormat | None, typer.Option("--format", help="Print the table in this format")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the published runs, the newest first, and those that wait to be resumed."""
     with errors_shown(as_json=as_json):
-        from flows.commands.console import print_runs
+        from flows.commands.console import print_runs, tabulate_runs
         from infra.fileroot.run_directory import unfinished_runs
         from infra.store import open_store
+        from infra.text.tables import format_table
         from schemas.run import RunState
         from schemas.store import PublishedRun
 
@@ -275,6 +280,8 @@ def runs(
                 "unfinished": [state.model_dump(mode="json") for state in unfinished],
             }
             typer.echo(json.dumps(document))
+        elif form is not None:
+            typer.echo(format_table(tabulate_runs(published, unfinished), form), nl=False)
         else:
             print_runs(published, unfinished)
 

@@ -114,7 +114,7 @@ class Store:
 
         if name not in TABLES:
             raise StoreError(f"table {name!r} does not exist; the store has {', '.join(TABLES)}")
-        visible = [run for run in self._visible() if run_id is None or run[1] == run_id]
+        visible = self._visible() if run_id is None else self._find(run_id)
         if run_id is not None and not visible:
             known = ", ".join(sorted(run for _, run in self._visible())[-5:]) or "none yet"
             raise StoreError(f"run {run_id!r} is not in {self.root}; the last runs there: {known}")
@@ -187,6 +187,13 @@ class Store:
             )
         except OSError as exc:
             raise StoreError(f"cannot read {self.root} ({exc.strerror}): check cluster.fileroot") from exc
+
+    def _find(self, run_id: str) -> list[tuple[str, str]]:
+        """Return (experiment_name, run_id) of one run, without listing the others; empty where it is not visible."""
+        if not _NAME.fullmatch(run_id):
+            return []
+        experiments = [experiment for experiment, _ in _partitions(self.root / "runs", "experiment_name=")]
+        return [(each, run_id) for each in sorted(experiments) if self._file("runs", each, run_id).exists()]
 
     def _keep_names_text(self, tables: Mapping[str, TableSource]) -> None:
         """Add a part without rows whose folder names are words.

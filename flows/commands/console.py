@@ -109,8 +109,7 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
     if not published and not unfinished:
         OUT.print("no runs yet; start one with: milepost evaluate CONFIG")
         return
-    rows = [_run_cells(run) for run in published] + [_unfinished_cells(state) for state in unfinished]
-    cells = [[*map(to_terminal_line, row)] for row in rows]
+    cells = [[*map(to_terminal_line, row)] for row in tabulate_runs(published, unfinished).rows]
     width = OUT.width if OUT.is_terminal else None
     shown = Table(box=None, pad_edge=False)
     table = fit_columns(_RUN_COLUMNS, cells, width=width)
@@ -119,6 +118,12 @@ def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]
     for row in table.rows:
         shown.add_row(*map(safe_text, row))
     OUT.print(shown, width=10_000 if width is None else None, crop=False, no_wrap=True, overflow="ignore")
+
+
+def tabulate_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]) -> TextTable:
+    """Return one row per run."""
+    rows = [_run_cells(run) for run in published] + [_unfinished_cells(state) for state in unfinished]
+    return TextTable(list(_RUN_COLUMNS), [list(row) for row in rows])
 
 
 def fit_columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None) -> TextTable:

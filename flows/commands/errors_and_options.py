@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
@@ -28,6 +28,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help
 Fileroot = Annotated[
     Path, typer.Option(parser=expand_user, metavar="PATH", help="cluster.fileroot of the configuration")
 ]
+TableFormat = Literal["markdown", "csv", "latex", "json"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
 DEFAULT_FILEROOT: Final = Path("milepost-out")
 
