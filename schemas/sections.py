@@ -1,7 +1,7 @@
 """The sections of the configuration that evaluation reads, one model each.
 
 Defaults say what an engineer gets who sets nothing; each field's docstring gives the unit and the reason. Keys that
-AReaL's training reads and evaluation does not are no fields here: schemas/training_keys.py lists them.
+AReaL's training reads and evaluation does not are no fields here: schemas/config/training_keys.py lists them.
 """
 
 from pathlib import Path

@@ -10,10 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from schemas.config_keys import KeySpec, key_specs  # noqa: E402 - the checkout is put on the path above
-from schemas.config_origin import show_value  # noqa: E402
-from schemas.deciding_keys import DECIDING_KEYS  # noqa: E402
-from schemas.training_keys import TRAINING_KEYS, TRAINING_SECTIONS  # noqa: E402
+from schemas.config.deciding_keys import DECIDING_KEYS  # noqa: E402
+from schemas.config.keys import KeySpec, key_specs  # noqa: E402 - the checkout is put on the path above
+from schemas.config.origins import show_value  # noqa: E402
+from schemas.config.training_keys import TRAINING_KEYS, TRAINING_SECTIONS  # noqa: E402
 
 PAGE = ROOT / "docs/reference/configuration.md"
 COMMAND = ".venv/bin/python scripts/generate_reference.py"

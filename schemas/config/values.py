@@ -5,12 +5,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from schemas.config_keys import KeySpec, child_names, find_spec, key_specs, nearest, takes_text
-from schemas.config_origin import Origins, show_value
-from schemas.config_source import KeyPath, Tree, Value
-from schemas.deciding_keys import DECIDING_KEYS, DERIVED_KEYS, ENGINE_SECTIONS, changes_nothing, neutral_values
+from schemas.config.deciding_keys import DECIDING_KEYS, DERIVED_KEYS, ENGINE_SECTIONS, changes_nothing, neutral_values
+from schemas.config.keys import KeySpec, child_names, find_spec, key_specs, nearest, takes_text
+from schemas.config.origins import Origins, show_value
+from schemas.config.source import KeyPath, Tree, Value
+from schemas.config.training_keys import OPEN_SECTIONS, TRAINING_KEYS, TRAINING_SECTIONS
 from schemas.secrets import ENVIRONMENT_RULE, may_read_variable
-from schemas.training_keys import OPEN_SECTIONS, TRAINING_KEYS, TRAINING_SECTIONS
 
 MISSING: Final = "???"
 """How OmegaConf's files mark a value that is still to be filled in."""

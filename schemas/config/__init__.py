@@ -1,13 +1,13 @@
-"""The configuration's public face: the model, loading, and showing. The parts stand in schemas/config_*.py."""
+"""The configuration: the model, loading it from YAML and overrides, and showing it."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from schemas.config_loading import LoadedConfig as LoadedConfig
-from schemas.config_loading import load_with_origins as load_with_origins
-from schemas.config_rendering import config_digest as config_digest
-from schemas.config_rendering import config_to_yaml as config_to_yaml
-from schemas.config_rendering import render_config as render_config
+from schemas.config.loading import LoadedConfig as LoadedConfig
+from schemas.config.loading import load_with_origins as load_with_origins
+from schemas.config.rendering import config_digest as config_digest
+from schemas.config.rendering import config_to_yaml as config_to_yaml
+from schemas.config.rendering import render_config as render_config
 from schemas.evaluation import EvaluationConfig as EvaluationConfig
 from schemas.evaluation import check_launchable as check_launchable
 

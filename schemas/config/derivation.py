@@ -7,10 +7,10 @@ import re
 from typing import Final
 
 from schemas.backend import parse_backend
-from schemas.config_origin import Origins, show_value
-from schemas.config_source import KeyPath, Tree
-from schemas.config_values import ValueReader
-from schemas.deciding_keys import ENGINE_SECTIONS
+from schemas.config.deciding_keys import ENGINE_SECTIONS
+from schemas.config.origins import Origins, show_value
+from schemas.config.source import KeyPath, Tree
+from schemas.config.values import ValueReader
 from schemas.errors import ConfigError
 from schemas.evaluation import EvaluationConfig
 

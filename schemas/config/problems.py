@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from schemas.config_keys import KeySpec, find_spec, key_specs
-from schemas.config_origin import Origin, show_value
-from schemas.config_source import KeyPath
+from schemas.config.keys import KeySpec, find_spec, key_specs
+from schemas.config.origins import Origin, show_value
+from schemas.config.source import KeyPath
 from schemas.errors import ConfigError
 
 _OUT_OF_RANGE = frozenset(

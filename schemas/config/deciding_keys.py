@@ -1,7 +1,7 @@
 """Keys outside the model that decide what is generated or scored: never ignored.
 
 Each passes with a value that changes nothing and is refused by name with any other. Keys that evaluation takes its own
-values from (`DERIVED_KEYS`) are read by schemas/config_derivation.py.
+values from (`DERIVED_KEYS`) are read by schemas/config/derivation.py.
 """
 
 import re

@@ -18,11 +18,11 @@ from schemas.config import (
     load_with_origins,
     render_config,
 )
-from schemas.config_derivation import backend_of_allocation
-from schemas.config_keys import takes_text
-from schemas.config_source import parse_override
+from schemas.config.derivation import backend_of_allocation
+from schemas.config.keys import takes_text
+from schemas.config.source import parse_override
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 MINIMAL = "actor: {path: ckpt}\nvalid_dataset: {path: d.jsonl}\n"
 
 

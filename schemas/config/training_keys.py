@@ -2,7 +2,7 @@
 
 A key is listed under the section it stands in. Sections whose keys are the trainer's or the engine server's own, and
 change with every version, are `OPEN_SECTIONS`: there an unlisted key is refused only when it looks like a misspelling.
-Keys that decide what is generated or scored stand in schemas/deciding_keys.py: they are never ignored.
+Keys that decide what is generated or scored stand in schemas/config/deciding_keys.py: they are never ignored.
 """
 
 from typing import Final

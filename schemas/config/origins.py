@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.config_source import KeyPath, Override, Source, Value
+from schemas.config.source import KeyPath, Override, Source, Value
 
 OriginKind = Literal["default", "file", "override", "derived"]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from schemas.config_derivation import derive_values, engine_of, limit_to_max_tokens, with_older_model
-from schemas.config_keys import key_specs, takes_text
-from schemas.config_origin import Origin, Origins
-from schemas.config_problems import describe_problems, raise_problems
-from schemas.config_source import IsText, KeyPath, Override, Source, Tree, Value, parse_override, read_source
-from schemas.config_values import ValueReader
+from schemas.config.derivation import derive_values, engine_of, limit_to_max_tokens, with_older_model
+from schemas.config.keys import key_specs, takes_text
+from schemas.config.origins import Origin, Origins
+from schemas.config.problems import describe_problems, raise_problems
+from schemas.config.source import IsText, KeyPath, Override, Source, Tree, Value, parse_override, read_source
+from schemas.config.values import ValueReader
 from schemas.errors import ConfigError
 from schemas.evaluation import EvaluationConfig
 

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from schemas.config import load_config
-from schemas.config_keys import key_specs
+from schemas.config.keys import key_specs
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_the_reference_page_is_up_to_date() -> None:

@@ -11,7 +11,7 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from schemas.config_source import KeyPath
+from schemas.config.source import KeyPath
 from schemas.evaluation import EvaluationConfig
 
 LIKENESS: Final = 0.75

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import yaml
 
-from schemas.config_loading import LoadedConfig
-from schemas.config_source import ConfigYamlDumper, KeyPath
+from schemas.config.loading import LoadedConfig
+from schemas.config.source import ConfigYamlDumper, KeyPath
 from schemas.evaluation import EvaluationConfig
 
 _UNLIMITED_WIDTH: Final = 2**31

@@ -1,6 +1,6 @@
 """What a user sees of a configuration: origins, values, notices and errors, byte for byte.
 
-To accept a change: MILEPOST_ACCEPT=1 pytest tests/unit/schemas/test_config_golden.py
+To accept a change: MILEPOST_ACCEPT=1 pytest tests/unit/schemas/config/test_golden.py
 """
 
 import hashlib
@@ -14,9 +14,9 @@ import pytest
 from schemas.config import config_digest, load_with_origins, render_config
 from schemas.errors import ConfigError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 GOLDEN = ROOT / "tests/golden/config"
-ACCEPT = "accept with: MILEPOST_ACCEPT=1 pytest tests/unit/schemas/test_config_golden.py"
+ACCEPT = "accept with: MILEPOST_ACCEPT=1 pytest tests/unit/schemas/config/test_golden.py"
 HEAD = "actor: {path: ckpt}\nvalid_dataset: {path: d.jsonl}\n"
 
 _KEYS = re.compile(r"(keys of \w+|expected a section with|evaluation draws with):? .*")
@@ -41,20 +41,26 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "interpolation": (
-        "base: &base {n_samples: 3, top_p: 0.5}\nref: {name: big, ends: [x, '${ref.name}']}\n"
-        "actor: {path: 'm/${ref.name}-${seed}'}\nvalid_dataset: {path: d, limit: '${gconfig.max_new_tokens}'}\n"
-        "gconfig: {<<: *base, stop: '${ref.ends}'}\ntrial_name: ${seed}\n",
+        (
+            "base: &base {n_samples: 3, top_p: 0.5}\nref: {name: big, ends: [x, '${ref.name}']}\n"
+            "actor: {path: 'm/${ref.name}-${seed}'}\nvalid_dataset: {path: d, limit: '${gconfig.max_new_tokens}'}\n"
+            "gconfig: {<<: *base, stop: '${ref.ends}'}\ntrial_name: ${seed}\n"
+        ),
         (),
     ),
     "older_names": (
-        "model: {path: old, optimizer: {lr: 1}}\nvalid_dataset: {path: d.jsonl}\nallocation_mode: vllm.d2p1m2+d4\n"
-        "reward_fn_path: areal.reward.gsm8k.gsm8k_reward_fn\nvllm: {dtype: half}\ngconfig: {max_tokens: 4096}\n"
-        "tournament: {rounds: 3}\nsaver: {freq_steps: 1}\n",
+        (
+            "model: {path: old, optimizer: {lr: 1}}\nvalid_dataset: {path: d.jsonl}\nallocation_mode: vllm.d2p1m2+d4\n"
+            "reward_fn_path: areal.reward.gsm8k.gsm8k_reward_fn\nvllm: {dtype: half}\ngconfig: {max_tokens: 4096}\n"
+            "tournament: {rounds: 3}\nsaver: {freq_steps: 1}\n"
+        ),
         (),
     ),
     "misspelt_keys": (
-        "actor:\n  path: ckpt\nvalid_dateset:\n  path: x\nvalid_dataset:\n  path: y\n  limits: 3\n"
-        "gconfig:\n  temprature: 1\n  n_sample: 2\nn_samples: 2\nsglang: {context_len: 9}\n",
+        (
+            "actor:\n  path: ckpt\nvalid_dateset:\n  path: x\nvalid_dataset:\n  path: y\n  limits: 3\n"
+            "gconfig:\n  temprature: 1\n  n_sample: 2\nn_samples: 2\nsglang: {context_len: 9}\n"
+        ),
         ("actor.optimzer.lr=1", "temperature=1", "tournament.rounds=1", "abc", "gconfig.stop='a"),
     ),
     "wrong_values": (
@@ -69,8 +75,10 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("rollout.agent={agent_cls_path: a.B}",),
     ),
     "two_values_for_one": (
-        "actor: {path: c, dtype: float32}\nvalid_dataset: {path: d, reward_fn: a.b}\nvllm: {dtype: bfloat16}\n"
-        "reward_fn: math\nallocation_mode: (sglang:d4)+d4\n",
+        (
+            "actor: {path: c, dtype: float32}\nvalid_dataset: {path: d, reward_fn: a.b}\nvllm: {dtype: bfloat16}\n"
+            "reward_fn: math\nallocation_mode: (sglang:d4)+d4\n"
+        ),
         (),
     ),
     "not_yaml": ("actor: {path: [\n", ()),
