@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.errors_and_options import DEFAULT_FILEROOT, AsJson, Fileroot, errors_shown, show
+from flows.commands.errors_and_options import DEFAULT_FILEROOT, AsJson, Fileroot, echo, errors_shown, show
 from schemas.gates import GATE_FAILED
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def compare(
         from tasks.metrics.published import compare_runs
 
         names = [complete_run_name(fileroot, run) for run in (baseline, candidate)]
+        if names != [baseline, candidate]:
+            echo(f"run {names[0]} -> run {names[1]}", err=True)
         show(compare_runs(open_store(fileroot), *names), print_comparison, as_json=as_json)
 
 
@@ -48,6 +50,8 @@ def gate(
         from tasks.regression.gate import judge
 
         names = [complete_run_name(fileroot, each) for each in (run, against)]
+        if names != [run, against]:
+            echo(f"run {names[0]} against run {names[1]}", err=True)
         found = judge(open_store(fileroot), *names, minimum_effect=minimum_effect)
         show(found, _print_gate, as_json=as_json)
     if found.has_regressed:

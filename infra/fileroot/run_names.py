@@ -63,11 +63,10 @@ def _find_in_training(store: Store, text: str) -> PublishedRun:
     if text == "latest":
         return latest
     siblings = [run for run in published if _training_of(run) == _training_of(latest)]
-    where = f"of {latest.experiment_name}/{latest.trial_name} on {latest.dataset}, whose last run is {latest.run_id}"
+    where = f"of {latest.experiment_name}/{latest.trial_name} on {latest.dataset}, whose last run is {latest.run_id},"
     if text == "best":
-        measured = [
-            run for run in siblings if run.accuracy is not None and run.dataset_version == latest.dataset_version
-        ]
+        alike = [run for run in siblings if run.dataset_version == latest.dataset_version]
+        measured = [run for run in alike if run.accuracy is not None]
         if not measured:
             raise StoreError(f"no run {where} has an accuracy, so none is the best; name a run of `milepost runs`")
         return max(measured, key=lambda run: run.accuracy or 0.0)
@@ -78,7 +77,7 @@ def _find_in_training(store: Store, text: str) -> PublishedRun:
             others = [run for run in others if (run.global_step or 0) < latest.global_step]
             others.sort(key=lambda run: run.global_step or 0, reverse=True)  # of one step, the last published first
         if not others:
-            raise StoreError(f"there is no checkpoint before the last one {where}")
+            raise StoreError(f"there is no checkpoint before the last one {where.rstrip(',')}")
         return others[0]
     return _find_step(siblings, text, where)
 

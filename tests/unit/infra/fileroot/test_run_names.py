@@ -70,7 +70,7 @@ def test_a_place_in_training_is_a_name(trained: Path, text: str, name: str) -> N
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("step=101", r"no run of exp/a on gsm8k, whose last run is run-300, is of step 101; its last steps: 100, 200"),
+        ("step=101", r"no run of exp/a on gsm8k, whose last run is run-300, is of step 101; its last steps: 10, 100"),
         ("step=", "write step=N"),
         ("step=4e2", "write step=N"),
         ("/ckpt/200", "evaluated on 2 datasets; name one of the runs: run-200-again on gsm8k, another-set on x"),
