@@ -7,8 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, field_validator
 from pydantic.config import JsonDict
 
-from schemas.base import Model
-from schemas.sections import Section
+from schemas.base import Model, Section
 
 AlertName = Literal["landed", "completed", "failed", "drift", "inconsistency", "regression", "degenerate"]
 TargetKind = Literal["slack", "webhook", "email", "apprise"]
@@ -133,7 +132,7 @@ class AlertsConfig(Section):
     """Anything else that apprise knows (Teams, Discord, PagerDuty, ntfy, …): the address is its apprise URL."""
     on: tuple[AlertName, ...] = ("failed", "drift", "inconsistency", "regression", "degenerate")
     """What is sent. The default leaves out what happens every hour and asks for nothing."""
-    silence_hours: float = Field(default=0.0, ge=0, le=8760, allow_inf_nan=False)
+    silence_hours: float = Field(default=0.0, ge=0, le=8760)
     """Hours after an alert in which another of the same kind about the same dataset, of the same experiment and trial,
     is not sent. 0: each cause is told, once; runs of one training may have many."""
     regression: RegressionConfig = Field(default_factory=RegressionConfig)

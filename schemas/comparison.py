@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from schemas.base import Model
+from schemas.base import Model, Section
 
 
-class CompareConfig(Model):
+class CompareConfig(Section):
     """How sure a comparison has to be."""
 
     alpha: float = Field(default=0.05, gt=0, lt=0.5)

@@ -4,8 +4,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from schemas.base import Model
-from schemas.sections import Section
+from schemas.base import Model, Section
 
 ConsistencyRule = Literal["residual", "absolute"]
 ConsistencyVerdict = Literal["agree", "disagree", "cannot_tell"]
@@ -33,7 +32,7 @@ class ConsistencyConfig(Section):
     They cost this many short completions per replica. None: 8, or as many as there are; none for a single replica."""
     canary_tokens: int = Field(default=64, ge=1, le=4096)
     """Longest completion of a canary. What differs between replicas differs within the first tokens."""
-    logprob_tolerance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    logprob_tolerance: float | None = Field(default=None, gt=0)
     """Largest difference in the log-probability of a canary's token, nats. None: by dtype (docs/consistency.md)."""
     on_violation: ViolationAction = "fail"
     """What disagreement does: `fail` keeps the samples and publishes nothing, `warn` publishes with the verdict,

@@ -8,12 +8,12 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from schemas.base import Model
+from schemas.base import Model, Section
 
 Change = Literal["created", "updated", "unchanged", "removed"]
 
 
-class ConcurrencySpec(Model):
+class ConcurrencySpec(Section):
     """How many runs of a deployment there may be at once."""
 
     limit: int = Field(ge=1)
@@ -24,7 +24,7 @@ class ConcurrencySpec(Model):
     """Seconds that a run may take to start before its place is given to another. None: Prefect's own default."""
 
 
-class ScheduleSpec(Model):
+class ScheduleSpec(Section):
     """When a deployment runs by itself."""
 
     slug: str = Field(min_length=1)
@@ -49,7 +49,7 @@ class ScheduleSpec(Model):
         return self
 
 
-class TriggerSpec(Model):
+class TriggerSpec(Section):
     """Which event starts a run of a deployment."""
 
     type: Literal["event"]
@@ -80,7 +80,7 @@ class TriggerSpec(Model):
     """Parameters of the run; templates see the event."""
 
 
-class WorkPoolSpec(Model):
+class WorkPoolSpec(Section):
     """Where the runs of a deployment are executed."""
 
     name: str
@@ -91,7 +91,7 @@ class WorkPoolSpec(Model):
     """What the pool's template takes."""
 
 
-class DeploymentSpec(Model):
+class DeploymentSpec(Section):
     """One deployment."""
 
     name: str

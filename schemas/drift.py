@@ -5,9 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.base import Model
+from schemas.base import Model, Section
 from schemas.expectations.contract import RuleResult
-from schemas.sections import Section
 from schemas.training_position import TrainingPosition
 
 FeatureKind = Literal["number", "category", "text", "vector", "output"]
@@ -19,10 +18,10 @@ class DriftConfig(Section):
     enabled: bool = True
     """Whether drift is looked for at all. On: it costs seconds beside the generation, and none while the rows are
     those of the reference."""
-    threshold: float = Field(default=0.1, gt=0, le=10, allow_inf_nan=False)
+    threshold: float = Field(default=0.1, gt=0, le=10)
     """Effect floor: smallest shift of a number that counts, in standard deviations of the reference. Shares of rows
     (categories, words, copies) must move by 0.3 of it, 3 points at the default; the text's centroid by 0.2 of it."""
-    alpha: float = Field(default=0.01, ge=0.001, le=0.2, allow_inf_nan=False)
+    alpha: float = Field(default=0.01, ge=0.001, le=0.2)
     """Chance of a false alarm over all features together (Holm): at most one check in a hundred. Below 0.001 the label
     permutations would take minutes."""
     features: tuple[str, ...] = ()
@@ -37,7 +36,7 @@ class DriftConfig(Section):
     due first does, and the last result is shown with its age in between."""
     freq_steps: int | None = Field(default=None, ge=1)
     """Training steps between checks. None: steps do not matter."""
-    freq_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    freq_hours: float | None = Field(default=None, gt=0)
     """Hours between checks. None: time does not matter."""
 
 

@@ -8,7 +8,7 @@ from pydantic.config import JsonDict
 
 from schemas.alerts import AlertsConfig
 from schemas.backend import Backend
-from schemas.base import Model
+from schemas.base import Section
 from schemas.consistency import ConsistencyConfig
 from schemas.drift import DriftConfig
 from schemas.errors import LaunchError
@@ -83,7 +83,7 @@ _WORKFLOWS: Final[JsonDict] = {"allowed": f"single_turn, or AReaL's dotted path 
 _REWARDS: Final[JsonDict] = {"allowed": f"{', '.join(BUILT_IN_REWARDS)}, or a function's package.module.function"}
 
 
-class EvaluationConfig(Model):
+class EvaluationConfig(Section):
     """What is evaluated, on what, how and where: the keys of an AReaL training config, plus Milepost's own."""
 
     experiment_name: RunName = Field(default="default", json_schema_extra={"allowed": _NAME_RULE})

@@ -4,14 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.base import Model
+from schemas.base import Model, Section
 from schemas.states import Verdict
 
 AnswerSource = Literal["boxed", "tag", "hash", "phrase", "last_number"]
 """Where an answer may stand in a completion."""
 
 
-class GradingConfig(Model):
+class GradingConfig(Section):
     """How answers are found in completions and compared with the gold."""
 
     timeout_s: float = Field(default=10.0, gt=0, le=600)

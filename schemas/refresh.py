@@ -5,8 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from schemas.base import Model
-from schemas.sections import Section
+from schemas.base import Model, Section
 from schemas.training_position import TrainingPosition
 
 RefreshTrigger = Literal["drift", "schedule", "drift_or_schedule", "command"]
@@ -46,7 +45,7 @@ class RefreshConfig(Section):
     """Epochs between refreshes on schedule. None: epochs do not matter."""
     freq_steps: int | None = Field(default=None, ge=1)
     """Training steps between refreshes on schedule. None: steps do not matter."""
-    freq_hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    freq_hours: float | None = Field(default=None, gt=0)
     """Hours between refreshes on schedule. None: time does not matter."""
 
     @field_validator("pool", "stratify_by", "training_data", mode="before")

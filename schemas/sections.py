@@ -5,13 +5,12 @@ AReaL's training reads and evaluation does not are no fields here: schemas/confi
 """
 
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from schemas.backend import BACKEND_PATTERN, ENGINES, Backend, parse_backend
-from schemas.base import Model
+from schemas.base import Section
 from schemas.errors import ConfigError
 from schemas.paths import expand_user
 from schemas.slurm import SlurmConfig
@@ -22,24 +21,6 @@ TAKE_ALL = -1
 
 Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 SchedulerType = Literal["local", "ray", "slurm"]
-
-
-class Section(Model):
-    """The base of every section: `true` is not a number, although Python would take it for 1."""
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _refuse_booleans_for_numbers(cls, value: object, info: ValidationInfo) -> object:
-        name = info.field_name or ""
-        allowed = _kinds(cls.model_fields[name].annotation)
-        if isinstance(value, bool) and bool not in allowed and allowed & {int, float}:
-            raise ValueError(f"expected a number, got {str(value).lower()}")
-        return value
-
-
-def _kinds(annotation: object) -> set[object]:
-    arguments = get_args(annotation)
-    return {annotation} if not arguments else {kind for argument in arguments for kind in _kinds(argument)} - {NoneType}
 
 
 def _checked_backend(text: str) -> str:
@@ -96,10 +77,10 @@ class RolloutConfig(Section):
     `engine.stand_in` takes their place."""
     max_concurrent_rollouts: int | None = Field(default=None, ge=1, le=65_536)
     """Most sequences that one replica generates at once (its batch size). None: the engine's own default."""
-    setup_timeout: float = Field(default=600.0, gt=0, le=86_400, allow_inf_nan=False)
+    setup_timeout: float = Field(default=600.0, gt=0, le=86_400)
     """Seconds until a replica must have loaded its weights. The default allows for 70B parameters from a network disk
     with a cold cache."""
-    hang_timeout: float = Field(default=600.0, gt=0, le=86_400, allow_inf_nan=False)
+    hang_timeout: float = Field(default=600.0, gt=0, le=86_400)
     """Seconds without a step of its engine after which a generating replica is taken to be hung, and is started again.
     The default is far above the slowest prefill, and a frozen disk may last a few minutes."""
     max_restarts: int = Field(default=5, ge=0, le=1000)
@@ -128,7 +109,7 @@ class GenerationConfig(Section):
 
     n_samples: int = Field(default=1, ge=1, le=10_000)
     """Completions per problem. 1 is the cheapest; standard errors within a problem and pass@k need more."""
-    temperature: float = Field(default=1.0, ge=0, le=100, allow_inf_nan=False)
+    temperature: float = Field(default=1.0, ge=0, le=100)
     """Softmax temperature; 0 is greedy. 1 evaluates the distribution that RL training samples from."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus mass in (0, 1]. 1 keeps every token, as training does."""
@@ -179,7 +160,7 @@ class GenerationOverrides(Section):
 
     n_samples: int | None = Field(default=None, ge=1, le=10_000)
     """Completions per problem. None: as in `gconfig`, but 1 where this section makes the evaluation greedy."""
-    temperature: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
+    temperature: float | None = Field(default=None, ge=0, le=100)
     """Softmax temperature; 0 is greedy."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     """Nucleus mass in (0, 1]."""

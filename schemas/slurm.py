@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from schemas.base import Model
+from schemas.base import Section
 
 _TIME: Final = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 _TIME_RULE: Final = "minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, UNLIMITED"
@@ -236,7 +236,7 @@ def _command_words(text: str) -> str:
 Line = Annotated[str, AfterValidator(_one_line)]
 
 
-class SlurmConfig(Model):
+class SlurmConfig(Section):
     """What each replica's job asks Slurm for. What is null is left to the cluster's own defaults."""
 
     partition: Line | None = None
@@ -270,10 +270,10 @@ class SlurmConfig(Model):
     container: Annotated[Line, AfterValidator(_command_words)] | None = None
     """Command that runs a program inside a container, such as `apptainer exec --nv --bind /data /images/vllm.sif` or
     `srun --container-image=/images/vllm.sqsh`; the worker's command is appended. engine.python is a path inside it."""
-    max_queue_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_queue_s: float | None = Field(default=None, gt=0)
     """Longest wait in the queue in seconds; a replica that waited longer is cancelled and the run fails. None: no
     limit. Time in the queue does not count for rollout.setup_timeout."""
-    poll_interval_s: float = Field(default=5.0, ge=0.1, le=300, allow_inf_nan=False)
+    poll_interval_s: float = Field(default=5.0, ge=0.1, le=300)
     """Seconds between looks at the queue: one squeue for all replicas of a run. 5 keeps a shared controller at ease."""
     client: ClientChoice = "auto"
     """How Slurm is spoken to. `cli`: by its commands, which match the cluster by themselves. `pyslurm`: the queue is

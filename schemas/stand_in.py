@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import Field
 
-from schemas.base import Model
+from schemas.base import Section
 
 DUMMY_ENGINE: Final = "dummy engine"
 """What people are told: its runs stand in the same store as those of models, and are never compared with them."""
@@ -19,7 +19,7 @@ def is_dummy(engine: str) -> bool:
     return engine == "stand_in"
 
 
-class StandInConfig(Model):
+class StandInConfig(Section):
     """How the stand-in behaves. Its answers depend on prompt, seed and these settings alone."""
 
     accuracy: float = Field(default=0.6, ge=0, le=1)

@@ -4,13 +4,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.base import Model
+from schemas.base import Section
 
 DatasetFormat = Literal["auto", "gsm8k", "math500", "aime", "columns"]
 InvalidRows = Literal["refuse", "skip"]
 
 
-class ColumnMapping(Model):
+class ColumnMapping(Section):
     """Which columns of the data hold what; for data that no adapter knows.
 
     A dot leads into an object: `reward_model.ground_truth` is the key `ground_truth` of the column `reward_model`.
@@ -42,7 +42,7 @@ class ColumnMapping(Model):
         return self
 
 
-class ValidDatasetConfig(Model):
+class ValidDatasetConfig(Section):
     """Where the evaluation items come from and how they are asked."""
 
     path: str = Field(min_length=1)

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.base import Model
-from schemas.sections import Section
+from schemas.base import Model, Section
 from schemas.training_position import TrainingPosition
 
 Order = Literal["newest", "oldest"]
@@ -25,7 +24,7 @@ class WatchConfig(Section):
     """Of the checkpoints as they landed, every so many-th. 1: each."""
     first: bool = False
     """Whether the first checkpoint, which `evaluator.eval_before_train` asks for as well, is evaluated in any case."""
-    final_after_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    final_after_s: float | None = Field(default=None, ge=0)
     """Seconds without a newer checkpoint after which the newest counts as the final one, and is evaluated in any case.
     None: nothing tells that training has ended."""
     order: Order = "newest"
@@ -34,12 +33,12 @@ class WatchConfig(Section):
     """Evaluations that one watcher has running at once. 1: a backlog must not flood the machine or the cluster."""
     max_attempts: int = Field(default=3, ge=1, le=100)
     """Attempts that may fail before an evaluation is reported as failed and left alone."""
-    retry_after_s: float = Field(default=60.0, ge=0, le=86_400, allow_inf_nan=False)
+    retry_after_s: float = Field(default=60.0, ge=0, le=86_400)
     """Seconds until the second attempt; each further one waits twice as long, up to an hour."""
-    settle_s: float = Field(default=60.0, ge=0, le=86_400, allow_inf_nan=False)
+    settle_s: float = Field(default=60.0, ge=0, le=86_400)
     """Seconds without a change after which a whole checkpoint counts as saved, where neither the trainer nor a newer
     checkpoint beside it says so."""
-    poll_s: float = Field(default=10.0, gt=0, le=86_400, allow_inf_nan=False)
+    poll_s: float = Field(default=10.0, gt=0, le=86_400)
     """Seconds between two looks at the folder. What a trainer announces is seen within a second."""
     launcher: Literal["auto", "local", "deployment"] = "auto"
     """Who runs an evaluation. `local`: a process on this machine. `deployment`: the deployment `evaluate` of the

@@ -83,9 +83,6 @@ class ValueReader:
         if value is _ABSENT:
             return _ABSENT
         if isinstance(value, bool):
-            if spec.kinds & {int, float} and bool not in spec.kinds:
-                self.problems.append(f"{self._at(path, value)}: expected {spec.type_name}; write a number")
-                return _ABSENT
             return str(value).lower() if spec.takes_text else value
         return _as_text(value) if spec.takes_text else value
 
