@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from flows.commands.comparison import comparison
+from flows.commands.config_option import ConfigCommand
 from flows.commands.datasets import dataset
 from flows.commands.devcluster import devcluster
 from flows.commands.errors_and_options import (
@@ -55,9 +56,9 @@ app.add_typer(dataset)
 app.add_typer(comparison)
 app.add_typer(reports)
 app.command()(logs)
-app.command()(watch)
-app.command()(status)
-app.command()(deploy)
+app.command(cls=ConfigCommand)(watch)
+app.command(cls=ConfigCommand)(status)
+app.command(cls=ConfigCommand)(deploy)
 app.command()(server)
 
 _END_S: Final = 30.0
@@ -87,7 +88,7 @@ def milepost(
     """Evaluates the checkpoints of an LLM training run as they land."""
 
 
-@app.command()
+@app.command(cls=ConfigCommand)
 def evaluate(
     config: ConfigPath,
     overrides: Overrides = None,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.commands.config_option import ConfigCommand
 from flows.commands.errors_and_options import AsJson, ConfigPath, Overrides, echo, errors_shown, show
 from flows.commands.steps import Steps
 from schemas.gates import GATE_FAILED
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 dataset = typer.Typer()
 
 
-@dataset.command()
+@dataset.command(cls=ConfigCommand)
 def drift(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Compare what is asked now with the frozen reference. Exit code 3 when it drifted or breaks its contract."""
     with errors_shown(as_json=as_json), Steps() as steps:
@@ -36,7 +37,7 @@ def drift(config: ConfigPath, overrides: Overrides = None, as_json: AsJson = Fal
         raise typer.Exit(GATE_FAILED)
 
 
-@dataset.command()
+@dataset.command(cls=ConfigCommand)
 def refresh(
     config: ConfigPath,
     overrides: Overrides = None,

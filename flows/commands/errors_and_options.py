@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result", bound="Model")
 
 ConfigPath = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="YAML file: Milepost's keys or an AReaL training config")
+    Path,
+    typer.Argument(metavar="CONFIG", help="YAML file, or --config FILE: Milepost's keys or an AReaL training config"),
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides, such as actor.path=ckpt/")]
 # `--fileroot=~/out` reaches a command as it stands: no shell resolves it there
