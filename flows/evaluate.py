@@ -39,7 +39,7 @@ from tasks.degeneration.task import check_degeneration_task
 from tasks.drift.profiles import Rows, name_rows
 from tasks.drift.task import check_drift_task, compare_outputs_task
 from tasks.grading.task import grade_task
-from tasks.inference.head_start import start_workers
+from tasks.inference.head_start import start_checks, start_workers
 from tasks.inference.layout import check_layout, checked_layout
 from tasks.inference.session import RunSession
 from tasks.inference.task import merge_samples_task, plan_run_task, run_inference_task
@@ -104,6 +104,7 @@ def evaluate(
             start_workers(config)
         open_store(config.cluster.folder).check_writable()
         checkpoint = resolve_checkpoint_task(config)
+        start_checks(config, checkpoint.report)
         validation_set, drift = _guarded_validation_set(config, checkpoint)
         version = validation_set.version
         if not repeat and (earlier := find_repetition(config, checkpoint.identity, dataset_version=version)):

@@ -10,6 +10,7 @@ from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import SetupError
 from tasks.checkpoint.resolution import inspect_source
+from tasks.inference.head_start import start_checks
 from tasks.inference.layout import check_adapter, check_layout
 from tasks.validation_set.loading import check_validation_set, load_graded
 
@@ -29,6 +30,7 @@ def check_inputs(config: EvaluationConfig) -> None:
     if inspected is not None:
         report, tokenizer_folder = inspected
         check_adapter(config, report)
+        start_checks(config, report)
         check_validation_set(config, report, tokenizer_folder)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Final
 
+from infra.checkpoints.class_comparison import decides_text
 from infra.checkpoints.findings import list_names
-from infra.engines.loaded_weights import decides_text
 from schemas.errors import EngineError
 
 _MARKS: Final = {2: 0x7FA5, 4: 0x7FA5A5A5}

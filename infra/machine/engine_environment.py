@@ -6,11 +6,42 @@ from pathlib import Path
 from typing import Final
 
 from infra.launchers.placement import Device, visible_gpus
-from schemas.errors import SetupError
+from schemas.errors import SetupError, StoreError
 from schemas.paths import expand_user
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 """The folder that holds our four packages: a worker must find them too."""
+_PACKAGES: Final = ("schemas", "infra", "tasks")
+"""Packages that the engine's Python imports."""
+
+
+def find_checkout() -> Path | None:
+    """Return the checkout that holds our packages; None in an installation, where they lie among those of others."""
+    packages = {Path(entry).resolve() for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
+    return None if CHECKOUT in packages else CHECKOUT
+
+
+def make_import_root(folder: Path) -> Path:
+    """Return a folder from which the engine's Python can import Milepost, and nothing else of this environment.
+
+    A checkout is such a folder. In an installation our packages lie among those of the controller, which must not
+    shadow the engine's own: links to ours alone are made in `folder`.
+
+    Raises:
+        StoreError: the links cannot be made.
+    """
+    checkout = find_checkout()
+    if checkout is not None:
+        return checkout
+    links = folder / "packages"
+    try:
+        links.mkdir(exist_ok=True)
+        for name in _PACKAGES:
+            if not (links / name).is_symlink():
+                (links / name).symlink_to(CHECKOUT / name, target_is_directory=True)
+    except OSError as exc:
+        raise StoreError(f"cannot link Milepost's packages into {links}: {exc.strerror}") from exc
+    return links
 
 
 def find_engine_python(configured: str | None) -> Path:

@@ -1,8 +1,12 @@
-"""Workers started before there is a plan: they import their engine while the controller imports Prefect and plans."""
+"""What is started before there is a plan, while the controller imports Prefect: workers, which import their engine, and
+the comparison of the checkpoint with its class."""
 
+from infra.engines.class_process import EngineEnvironment
 from infra.launchers.placement import engine_threads
+from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.inference import EngineImport
+from tasks.checkpoint.class_check import start_class_check
 from tasks.inference.layout import checked_layout
 from tasks.inference.supervision import start_waiting_worker
 
@@ -22,3 +26,14 @@ def start_workers(config: EvaluationConfig) -> None:
             strict=config.consistency.strict,
         )
         start_waiting_worker(layout.engine_python, placement, engine)
+
+
+def start_checks(config: EvaluationConfig, report: CheckpointReport) -> None:
+    """Start the checks of a checkpoint that take seconds, once the layout is known; `plan_run` waits for them.
+
+    Raises:
+        CheckpointError: its weights are known not to be those of its class.
+    """
+    layout = checked_layout(config)
+    if layout is not None:
+        start_class_check(config, report, EngineEnvironment(layout.engine_python, layout.engine_packages))

@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
+from infra.engines.class_process import EngineEnvironment
 from infra.fileroot.batch_sizes import BatchSizeMemory, RunKind
 from infra.launchers.placement import Device
 from infra.machine.provenance import collect_provenance
@@ -20,6 +21,7 @@ from schemas.progress import ReplicaProgress
 from schemas.provenance import Provenance
 from schemas.states import WorkerOutcome
 from schemas.validation_set import ValidationSet
+from tasks.checkpoint.class_check import check_class
 from tasks.checkpoint.resolution import ResolvedCheckpoint
 from tasks.inference.canaries import plan_canaries
 from tasks.inference.journal import finished_samples, read_tables
@@ -84,12 +86,13 @@ def plan_run(
     """Plan the run, take up its unfinished predecessor if there is one, and divide the work among the replicas.
 
     Raises:
-        CheckpointError: the engine cannot apply the adapter.
+        CheckpointError: the engine cannot apply the adapter, or the weights are not those of the model's class.
         SetupError: the engine's environment is not there, or there are fewer devices than replicas.
         StoreError: the run folder cannot be made or read.
     """
     check_adapter(config, checkpoint.report)
     engine_python, device, placements, engine_packages = lay_out_replicas(config)
+    check_class(config, checkpoint.report, EngineEnvironment(engine_python, engine_packages))
     provenance = collect_provenance().model_copy(update={"engine_packages": engine_packages})
     plan = make_run_plan(config, checkpoint.identity, checkpoint.report.eos_token_ids, validation_set, device=device)
     memory = _batch_size_memory(config, checkpoint, plan, device=device, provenance=provenance)

@@ -5,7 +5,6 @@ Whatever happens here, an exception or an interruption included, the worker does
 
 import logging
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,12 +18,12 @@ from infra.files.log_files import end_or_nothing, log_tail
 from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
 from infra.launchers.environment import job_environment
 from infra.launchers.waiting import waiting_processes
+from infra.machine.engine_environment import find_checkout, make_import_root
 from schemas.errors import (
     EngineError,
     EngineOutOfMemoryError,
     MilepostError,
     SetupError,
-    StoreError,
     TransientError,
     WorkerError,
     WorkerLostError,
@@ -38,7 +37,6 @@ from tasks.inference.worker_files import EXIT_CODES, WAIT, has_loaded, read_hear
 
 _LOG_END_BYTES: Final = 262_144
 """Enough for the stack traces of an engine's processes, one after the other."""
-_PACKAGES: Final = ("schemas", "infra", "tasks")
 _MORE_MEMORY: Final = ", or raise scheduler.slurm.memory"
 
 logger = logging.getLogger(__name__)
@@ -131,7 +129,7 @@ def launch_spec(spec: WorkerSpec, launcher: Launcher, launch: ReplicaLaunch) -> 
         log_path=launch.log_path,
         placement=launch.placement,
         exclude_nodes=launch.exclude_nodes,
-        env=_environment(_import_root(spec.output_dir)),
+        env=_environment(make_import_root(spec.output_dir)),
     )
 
 
@@ -140,7 +138,7 @@ def start_waiting_worker(engine_python: Path, placement: Placement, engine: Engi
 
     Only from a checkout: in an installation the links that a worker imports by lie beside its spec.
     """
-    root = _checkout()
+    root = find_checkout()
     if root is not None:
         argv = (*_program(engine_python), WAIT, engine.model_dump_json())
         waiting_processes.start(argv, job_environment(_environment(root), placement), placement)
@@ -337,33 +335,3 @@ def _describe_end(number: int | None, exit_code: int | None, detail: str) -> str
     name = signal.Signals(number).name
     hint = " (the kernel does that when the machine's memory is used up)" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
-
-
-def _checkout() -> Path | None:
-    """Return the checkout that holds our packages; None in an installation, where they lie among those of others."""
-    root = Path(__file__).resolve().parents[2]
-    packages = {Path(entry).resolve() for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
-    return None if root in packages else root
-
-
-def _import_root(output_dir: Path) -> Path:
-    """Return a folder from which the engine's Python can import Milepost, and nothing else of this environment.
-
-    A checkout is such a folder. In an installation our packages lie among those of the controller, which must not
-    shadow the engine's own: links to ours alone are made beside the worker's files.
-
-    Raises:
-        StoreError: the links cannot be made.
-    """
-    checkout = _checkout()
-    if checkout is not None:
-        return checkout
-    root, links = Path(__file__).resolve().parents[2], output_dir / "packages"
-    try:
-        links.mkdir(exist_ok=True)
-        for name in _PACKAGES:
-            if not (links / name).is_symlink():
-                (links / name).symlink_to(root / name, target_is_directory=True)
-    except OSError as exc:
-        raise StoreError(f"cannot link Milepost's packages into {links}: {exc.strerror}") from exc
-    return links
