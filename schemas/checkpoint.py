@@ -58,6 +58,8 @@ class CheckpointReport(Model):
     """Whether chat_template.jinja or tokenizer_config.json holds a template."""
     num_embeddings: int | None = None
     """Rows of the token embedding: prompts hold token ids below it; None where the headers leave it open."""
+    media_token_ids: tuple[int, ...] | None = None
+    """Tokens that stand for an image, a video or a sound; None for a model that takes text alone."""
     tokenizer_folder: Path | None = None
     """Where tokenizer and chat template are, when not in `path`."""
     adapter: AdapterReport | None = None

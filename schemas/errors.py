@@ -5,6 +5,7 @@
     │   ├── ConfigError                 a key or value of the configuration
     │   │   └── LaunchError             what nobody can start where it would run, whatever the checkpoint
     │   ├── CheckpointError             a checkpoint that cannot be evaluated
+    │   │   └── ChatTemplateError       its template takes no conversation of text
     │   ├── DatasetError                a dataset that cannot be graded
     │   │   └── RefusedRowsError        rows of it, each with its reason
     │   ├── StoreError                  a store that cannot be read or written
@@ -54,6 +55,10 @@ class LaunchError(ConfigError):
 
 class CheckpointError(UserInputError):
     """The checkpoint folder cannot be evaluated as it is."""
+
+
+class ChatTemplateError(CheckpointError):
+    """The chat template fails on a conversation of text, or leaves out what is asked."""
 
 
 class DatasetError(UserInputError):

@@ -6,6 +6,7 @@ import takes seconds.
 
 import os
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final, cast
 
@@ -21,6 +22,11 @@ _BARE: Final = re.compile(r"(?<!LMHead)(?<!Chat)(?<!VL)Model$")
 """Ends of names of classes that stop at the hidden states."""
 _WRITES_TEXT: Final = frozenset({"ChatGLMModel"})
 """Classes with a head despite their names."""
+
+_MEDIA_TOKEN: Final = re.compile(r"(?:image|img|video|vision|audio|speech)\w*_token_(?:id|index)$")
+"""Keys of config.json that name such tokens."""
+_GENERAL_TOKENIZERS: Final = frozenset({"PreTrainedTokenizer", "TokenizersBackend"})
+"""Classes for tokenizers of any model, without `Fast`."""
 
 
 def check_writes_text(config: JsonObject) -> str | None:
@@ -60,6 +66,32 @@ def check_engine_loads(config: JsonObject, engine: EngineName, *, trust_remote_c
     return None
 
 
+def check_tokenizer_loads(
+    tokenizer: JsonObject, config: JsonObject, engine: EngineName, *, trust_remote_code: bool
+) -> str | None:
+    """Return why the engine does not load the tokenizer of a tokenizer_config.json; None where it may."""
+    auto_map = tokenizer.get("auto_map")
+    own = cast("JsonObject", auto_map).get("AutoTokenizer") if isinstance(auto_map, dict) else auto_map
+    if not own or engine not in ("vllm", "transformers") or trust_remote_code:
+        return None
+    if _has_tokenizer_class(tokenizer.get("tokenizer_class"), config.get("model_type")) is not False:
+        return None
+    return (
+        f"tokenizer_config.json: auto_map names Python code of the checkpoint's own, as transformers has no "
+        f"tokenizer_class {tokenizer.get('tokenizer_class')!r}; where you trust that code, set "
+        f"engine.trust_remote_code=true, else set tokenizer_path to a folder with a tokenizer that needs none"
+    )
+
+
+def find_media_tokens(config: JsonObject) -> tuple[int, ...] | None:
+    """Return the token ids that stand for an image, a video or a sound; None for a model that takes text alone."""
+    if not _may_be_multimodal(config):
+        return None
+    return tuple(
+        sorted(value for key, value in config.items() if _MEDIA_TOKEN.search(key) and type(value) is int and value >= 0)
+    )
+
+
 def read_architecture(config: JsonObject) -> str | None:
     """Return the first entry of `architectures`."""
     names = config.get("architectures")
@@ -70,6 +102,19 @@ def read_architecture(config: JsonObject) -> str | None:
 def _may_be_multimodal(config: JsonObject) -> bool:
     name = read_architecture(config) or ""
     return "ForConditionalGeneration" in name or any(key.endswith(("vision_config", "audio_config")) for key in config)
+
+
+def _has_tokenizer_class(name: object, model_type: object) -> bool | None:
+    """Return whether transformers has a tokenizer for a model; None where transformers is not installed."""
+    try:
+        auto: Any = import_module("transformers.models.auto.tokenization_auto")
+    except ImportError:
+        return None
+    classes: Mapping[str, str | None] = auto.TOKENIZER_MAPPING_NAMES
+    known = {each.removesuffix("Fast") for each in classes.values() if each} | _GENERAL_TOKENIZERS
+    return (isinstance(model_type, str) and model_type in classes) or (
+        isinstance(name, str) and name.removesuffix("Fast") in known
+    )
 
 
 def _is_known(model_type: object) -> bool | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from infra.checkpoints.adapter_config import CONFIG_NAME as ADAPTER_CONFIG
-from infra.checkpoints.architecture import check_writes_text, read_architecture
+from infra.checkpoints.architecture import check_writes_text, find_media_tokens, read_architecture
 from infra.checkpoints.findings import Findings
 from infra.checkpoints.global_step import find_position
 from infra.checkpoints.links import describe_links
@@ -101,6 +101,7 @@ def inspect(folder: Path, options: InspectionOptions) -> InspectedModel:
         ),
         has_chat_template=has_chat_template,
         num_embeddings=embedding.num_rows if (embedding := find_embedding(weights.tensors)) else None,
+        media_token_ids=find_media_tokens(config),
         tokenizer_folder=options.tokenizer_folder,
     )
     return InspectedModel(report, weights.tensors)

@@ -31,8 +31,8 @@ _PATIENCE_S: Final = 180.0
 """Longest wait for the process: 19,000 tensors of a mixture take 3 s, and the import 5 s on one core."""
 
 logger = logging.getLogger(__name__)
-_running: Final[dict[str, subprocess.Popen[str]]] = {}
-"""Processes started and not yet waited for, by the key of their comparison."""
+_running: Final[dict[Path, subprocess.Popen[str]]] = {}
+"""Processes started and not yet waited for, by the file of their result."""
 
 
 class EngineEnvironment(NamedTuple):
@@ -50,12 +50,12 @@ def start_comparison(report: CheckpointReport, environment: EngineEnvironment, c
     Raises:
         CheckpointError: a header or config.json cannot be read.
     """
-    key = _key(report, environment)
-    if key is None:
+    path = find_cached(report, environment, cache)
+    if path is None:
         return None
-    known = _read(cache / f"{key}.json")
-    if known is None and key not in _running:
-        _start(key, report, environment, cache)
+    known = _read(path)
+    if known is None and path not in _running:
+        _start(path, report, environment)
     return known
 
 
@@ -65,27 +65,46 @@ def wait_for_comparison(report: CheckpointReport, environment: EngineEnvironment
     Raises:
         CheckpointError: a header or config.json cannot be read.
     """
-    key = _key(report, environment)
-    if key is None:
+    path = find_cached(report, environment, cache)
+    if path is None:
         return ClassComparison(skipped="there are no safetensors, or no transformers in the engine environment")
     known = start_comparison(report, environment, cache)
     if known is not None:
         return known
-    made = _wait(key)
+    made = _wait(path)
     if made is None:
         return ClassComparison(skipped=f"{environment.python} -m {_PROGRAM} gave no result")
     with suppress(StoreError):  # a cache that cannot be kept costs the next run its time, not this one its result
-        write_text_atomically(cache / f"{key}.json", made.model_dump_json() + "\n")
+        write_text_atomically(path, made.model_dump_json() + "\n")
     return made
 
 
-def _start(key: str, report: CheckpointReport, environment: EngineEnvironment, cache: Path) -> None:
+def find_cached(report: CheckpointReport, environment: EngineEnvironment, cache: Path) -> Path | None:
+    """Return the file that holds the result, once there is one; None where nothing can be compared.
+
+    Its name is a digest of all that the result depends on.
+
+    Raises:
+        CheckpointError: a header or config.json cannot be read.
+    """
+    files, version = _files(report), environment.packages.get("transformers")
+    if version is None or not files or any(path.suffix != ".safetensors" for path in files):
+        return None
+    try:
+        names = sorted((name, tensor.shape) for path in files for name, tensor in read_header(path).items())
+    except OSError:
+        return None  # whoever loads it says what is wrong
+    document = [_VERSION, version, environment.packages.get("torch"), digest_model_config(report), names]
+    return cache / f"{hashlib.sha256(json.dumps(document).encode()).hexdigest()[:32]}.json"
+
+
+def _start(path: Path, report: CheckpointReport, environment: EngineEnvironment) -> None:
     folder = report.path if report.adapter is None else report.adapter.base_folder
     command = [str(environment.python), "-P", "-m", _PROGRAM, str(folder), *map(str, _files(report))]
     try:
-        make_folder(cache)
+        make_folder(path.parent)
         # no GPU: nothing is computed, and a process that only looks at one takes some of its memory
-        own = {"PYTHONPATH": str(_import_root(cache)), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        own = {"PYTHONPATH": str(_import_root(path.parent)), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
             command,
             cwd="/",
@@ -98,12 +117,12 @@ def _start(key: str, report: CheckpointReport, environment: EngineEnvironment, c
     except (OSError, StoreError) as exc:
         logger.debug("weights not compared with transformers' class before launch: %s", exc)
         return
-    _running[key] = process
+    _running[path] = process
     atexit.register(process.kill)
 
 
-def _wait(key: str) -> ClassComparison | None:
-    process = _running.pop(key, None)
+def _wait(path: Path) -> ClassComparison | None:
+    process = _running.pop(path, None)
     if process is None:
         return None
     try:
@@ -124,19 +143,6 @@ def _import_root(cache: Path) -> Path:
     folder = cache / hashlib.sha256(bytes(CHECKOUT)).hexdigest()[:12]  # installations may share the cache
     make_folder(folder)
     return make_import_root(folder)
-
-
-def _key(report: CheckpointReport, environment: EngineEnvironment) -> str | None:
-    """Return the digest of all that the comparison depends on; None where it cannot be made."""
-    files, version = _files(report), environment.packages.get("transformers")
-    if version is None or not files or any(path.suffix != ".safetensors" for path in files):
-        return None
-    try:
-        names = sorted((name, tensor.shape) for path in files for name, tensor in read_header(path).items())
-    except OSError:
-        return None  # whoever loads it says what is wrong
-    document = [_VERSION, version, environment.packages.get("torch"), digest_model_config(report), names]
-    return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:32]
 
 
 def _files(report: CheckpointReport) -> tuple[Path, ...]:

@@ -16,8 +16,9 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import IO, Final
 
+from infra.tokenizer.files import JsonObject
 from schemas.dataset import ChatMessage
-from schemas.errors import CheckpointError, SetupError
+from schemas.errors import ChatTemplateError, CheckpointError, SetupError
 
 TEMPLATE_DATE: Final = date(2024, 7, 26)
 """What `strftime_now` tells: the date that Llama 3's templates themselves fall back to."""
@@ -32,6 +33,8 @@ _KEPT_VARIABLES: Final = (
 could be after."""
 _PROGRAM: Final = Path(__file__).with_name("rendering_process.py")
 """Run as a file: what Milepost itself imports would take longer than the rendering."""
+_MARK: Final = "2718281828"
+"""Text that a template keeps as it is, whatever it trims or changes the case of."""
 _TOO_MUCH: Final = "it was ended, as it takes more than 15 s of a core or 1 GiB of memory"
 
 
@@ -48,6 +51,7 @@ class TemplateRenderer:
             SetupError: no child can be started.
         """
         self._file = file
+        self._as_parts: bool | None = None
         environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         try:
             self._child = subprocess.Popen(
@@ -73,10 +77,13 @@ class TemplateRenderer:
         """Return the prompt of each conversation; it ends with the generation prompt.
 
         Raises:
-            CheckpointError: the template refuses a conversation, fails, or takes too much time or memory.
+            ChatTemplateError: the template refuses a conversation, fails, leaves out what the user says, or takes too
+                much time or memory.
         """
         texts: list[str] = []
-        for order in _split(conversations):
+        if self._as_parts is None and conversations:
+            self._as_parts = self._wants_parts(conversations[0])
+        for order in _split(conversations, as_parts=bool(self._as_parts)):
             num_expected = len(texts) + len(order)
             for reply in self._exchange(order, len(order)):
                 if "error" in reply:
@@ -89,6 +96,32 @@ class TemplateRenderer:
     def close(self) -> None:
         """End the child."""
         self._end()
+
+    def _wants_parts(self, conversation: Sequence[ChatMessage]) -> bool:
+        """Return whether the template reads what is said from a list of parts, as those of models with images may.
+
+        Given plain text, such a template fails or renders a prompt without the question.
+
+        Raises:
+            ChatTemplateError: it renders conversations of these roles without what the user says.
+        """
+        asked = max((number for number, turn in enumerate(conversation) if turn.role == "user"), default=-1)
+        marked = [
+            turn.model_copy(update={"content": _MARK}) if turn is conversation[asked] else turn for turn in conversation
+        ]
+        replies: list[dict[str, str | int | None]] = []
+        for as_parts in (False, True):
+            (order,) = _split([marked], as_parts=as_parts)
+            replies += self._exchange(order, 1)
+            if replies and _MARK in str(replies[-1].get("text")):
+                return as_parts
+        if replies and "error" not in replies[0]:
+            self.close()
+            raise ChatTemplateError(
+                f"{self._file}: the chat template renders a conversation of text without what the user says; set "
+                f"tokenizer_path to a folder with a template that takes text"
+            )
+        return False  # it fails on the conversation itself too, and says why
 
     def _exchange(self, order: object, num_replies: int) -> Iterator[dict[str, str | int | None]]:
         """Yield the replies to an order; fewer where the child was ended."""
@@ -113,27 +146,31 @@ class TemplateRenderer:
             raise SetupError("the process that renders chat templates has no pipes; this is a bug of Milepost")
         return self._child.stdin, self._child.stdout
 
-    def _failure(self, conversation: Sequence[ChatMessage], reason: str) -> CheckpointError:
+    def _failure(self, conversation: Sequence[ChatMessage], reason: str) -> ChatTemplateError:
         self.close()
         roles = ", ".join(message.role for message in conversation)
-        return CheckpointError(
+        return ChatTemplateError(
             f"{self._file}: the chat template failed on a conversation of the roles [{roles}]: {reason}; if it refuses "
             f"a system turn, drop the system prompt, else set tokenizer_path to a folder with a template that takes it"
         )
 
 
-def _split(conversations: Sequence[Sequence[ChatMessage]]) -> Iterator[list[list[dict[str, str]]]]:
+def _split(conversations: Sequence[Sequence[ChatMessage]], *, as_parts: bool) -> Iterator[list[list[JsonObject]]]:
     """Yield orders that the child's memory has room for, however long the conversations."""
-    order: list[list[dict[str, str]]] = []
+    order: list[list[JsonObject]] = []
     num_chars = 0
     for turns in conversations:
-        order.append([{"role": turn.role, "content": turn.content} for turn in turns])
+        order.append([{"role": turn.role, "content": _content(turn, as_parts=as_parts)} for turn in turns])
         num_chars += sum(len(turn.content) for turn in turns)
         if num_chars > _MAX_ORDER_CHARS:
             yield order
             order, num_chars = [], 0
     if order:
         yield order
+
+
+def _content(turn: ChatMessage, *, as_parts: bool) -> object:
+    return [{"type": "text", "text": turn.content}] if as_parts else turn.content
 
 
 def _end(child: "subprocess.Popen[str]") -> None:

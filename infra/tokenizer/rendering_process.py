@@ -59,7 +59,7 @@ def main() -> None:
         return
     answer(text="")
     for line in sys.stdin:
-        conversations: list[list[dict[str, str]]] = json.loads(line)
+        conversations: list[list[dict[str, Any]]] = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, MAX_BATCH_S + MAX_PROMPT_S * len(conversations))
         for turns in conversations:
             render(template, turns, order["special_tokens"])
@@ -81,7 +81,7 @@ def compile_template(text: str, today: datetime) -> jinja2.Template:
     return environment.from_string(text, globals=functions)
 
 
-def render(template: jinja2.Template, turns: list[dict[str, str]], special_tokens: dict[str, str]) -> None:
+def render(template: jinja2.Template, turns: list[dict[str, Any]], special_tokens: dict[str, str]) -> None:
     """Answer with the text of one conversation; it ends with the generation prompt."""
     try:
         text = template.render(messages=turns, tools=None, documents=None, add_generation_prompt=True, **special_tokens)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.checkpoints import inspect_checkpoint
-from infra.checkpoints.architecture import check_engine_loads
+from infra.checkpoints.architecture import check_engine_loads, check_tokenizer_loads
 from infra.checkpoints.digests import digest_checkpoint
 from infra.checkpoints.global_step import named_position
 from infra.checkpoints.hub import fetch_checkpoint, is_hub_id
@@ -28,7 +28,13 @@ from infra.checkpoints.pins import (
     release_pin,
     source_digest,
 )
-from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template, read_json_object
+from infra.tokenizer.files import (
+    digest_chat_template,
+    digest_tokenizer,
+    find_chat_template,
+    read_json_object,
+    read_optional_json,
+)
 from schemas.checkpoint import CheckpointIdentity, CheckpointReport, CheckpointStatus
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError
@@ -239,10 +245,10 @@ def _inspect_complete(folder: Path, options: InspectionOptions) -> CheckpointRep
 
 def _check_engine_loads(report: CheckpointReport, config: EvaluationConfig) -> None:
     folder = report.path if report.adapter is None else report.adapter.base_folder
-    problem = check_engine_loads(
-        read_json_object(folder / "config.json"),
-        config.engine_name,
-        trust_remote_code=config.engine.trust_remote_code,
+    settings, trusts = read_json_object(folder / "config.json"), config.engine.trust_remote_code
+    tokenizer = read_optional_json((report.tokenizer_folder or report.path) / "tokenizer_config.json")
+    problem = check_engine_loads(settings, config.engine_name, trust_remote_code=trusts) or check_tokenizer_loads(
+        tokenizer, settings, config.engine_name, trust_remote_code=trusts
     )
     if problem is not None:
         raise CheckpointError(f"the checkpoint {folder} cannot be evaluated by {config.engine_name}:\n  - {problem}")

@@ -1,8 +1,8 @@
 """The validation set of a run: items from their source, rendered for one model."""
 
 import logging
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_c
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem, LoadedDataset
-from schemas.errors import ConfigError
+from schemas.errors import ChatTemplateError, ConfigError
 from schemas.validation_set import PromptOrigin, ValidationSet
 from tasks.drift.profiles import tabulate
 from tasks.grading.golds import check_golds
@@ -84,12 +84,14 @@ def _load(
         max_new_tokens=generation.max_new_tokens,
         max_prompt_tokens=config.valid_dataset.max_length,
         num_embeddings=report.num_embeddings,
+        media_token_ids=report.media_token_ids or (),
     )
     with closing(ChatTokenizer.open(tokenizer_folder)) as tokenizer:
         context = limits.context_length
         longest = None if context is None else context * tokenizer.longest_token_chars
         dataset = load_graded(config, max_prompt_chars=longest)
-        prompts = render_prompts(dataset, tokenizer, limits=limits)
+        with _architecture_named(report):
+            prompts = render_prompts(dataset, tokenizer, limits=limits)
     return ValidationSet(
         name=dataset.name,
         version=dataset.version,
@@ -105,6 +107,19 @@ def _load(
         num_skipped_rows=len(dataset.skipped),
         notes=dataset.notes,
     )
+
+
+@contextmanager
+def _architecture_named(report: CheckpointReport) -> Generator[None]:
+    """Say of a model that takes images too that it is one, where its template takes no text."""
+    try:
+        yield
+    except ChatTemplateError as exc:
+        if report.media_token_ids is None:
+            raise
+        raise ChatTemplateError(
+            f"{report.architecture} takes images or sound too, and is asked by text alone here: {exc}"
+        ) from exc
 
 
 def load_graded(config: EvaluationConfig, *, max_prompt_chars: int | None = None) -> LoadedDataset:

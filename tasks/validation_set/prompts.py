@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from infra.tokenizer import ChatTokenizer
 from infra.tokenizer.chat import TokenIds
 from schemas.dataset import EvalItem, LoadedDataset
-from schemas.errors import CheckpointError, ConfigError, DatasetError
+from schemas.errors import ChatTemplateError, CheckpointError, ConfigError, DatasetError
 from schemas.identity import prompt_hash
 from schemas.inference import PlannedItem, RefusedItem
 from schemas.validation_set import RenderedPrompts
@@ -44,6 +44,8 @@ class PromptLimits:
     """Longest prompt admitted (valid_dataset.max_length); None for any."""
     num_embeddings: int | None = None
     """Rows of the model's token embedding, which token ids are below; None where it is not known."""
+    media_token_ids: tuple[int, ...] = ()
+    """Tokens that stand for an image, a video or a sound, none of which is given to the model."""
 
 
 def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: PromptLimits) -> RenderedPrompts:
@@ -51,7 +53,8 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
 
     Raises:
         DatasetError: no item fits, or one holds text that is no Unicode.
-        CheckpointError: the chat template refuses a conversation, or a token is beyond the model's embedding.
+        ChatTemplateError: the chat template refuses a conversation, or asks for an image.
+        CheckpointError: a token is beyond the model's embedding.
     """
     import pyarrow as pa
 
@@ -71,6 +74,7 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
                 refused.append(RefusedItem(item_id=item.item_id, prompt_hash=digest, reason=reason))
         tables.append(_to_table(batch, prompts, hashes, token_ids))
         _check_token_ids(tables[-1], tokenizer, limits)
+        _check_media(tables[-1], tokenizer, limits)
     if not planned:
         raise DatasetError(_describe_none_fits(dataset, refused))
     return RenderedPrompts(
@@ -188,6 +192,27 @@ def _check_token_ids(table: "pa.Table", tokenizer: ChatTokenizer, limits: Prompt
         f"({tokenizer.decode([token_id])!r}), and the model's embedding has {num_rows} rows (ids 0 to "
         f"{num_rows - 1}): tokenizer and chat template are of another model; set tokenizer_path to this model's own, "
         f"or save the model with resized embeddings"
+    )
+
+
+def _check_media(table: "pa.Table", tokenizer: ChatTokenizer, limits: PromptLimits) -> None:
+    """Refuse a token that stands for an image: without one, an engine takes it for a word or fails."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not limits.media_token_ids:
+        return
+    ids = table.column("token_ids")
+    found = pc.is_in(pc.list_flatten(ids), pa.array(limits.media_token_ids, pa.int32()))
+    if not pc.any(found).as_py():
+        return
+    first = found.index(pa.scalar(True)).as_py()
+    token_id: int = pc.list_flatten(ids)[first].as_py()
+    row: int = pc.list_parent_indices(ids)[first].as_py()
+    raise ChatTemplateError(
+        f"item {table.column('item_id')[row].as_py()}: its prompt holds token {token_id} "
+        f"({tokenizer.decode([token_id])!r}), which stands for an image, a video or a sound, and the model is given "
+        f"text alone; leave out rows that need one, or set tokenizer_path to a folder with a template of text"
     )
 
 

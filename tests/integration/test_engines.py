@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from infra.checkpoints.class_comparison import ClassComparison
 from schemas.inference import EngineName, EngineSpec, SamplingSpec
-from tests.support.damaged_checkpoints import DAMAGES, make_damaged
+from tests.support.damaged_checkpoints import DAMAGES, FAMILIES, lost_projection, make_damaged, make_families
 from tests.support.engine_driver import Answer, Answers, Prompt, Round, Scenario
 from tests.support.engine_environment import (
     CHECKPOINT,
@@ -91,7 +92,9 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[EngineName], Ans
         require_engine()
         if engine not in known:
             folder: Path = tmp_path_factory.mktemp(engine)
-            played = scenario(engine).model_copy(update={"damaged": make_damaged(folder, CHECKPOINT)})
+            headers = make_families(folder) if engine == "transformers" else ()
+            damaged = make_damaged(folder, CHECKPOINT)
+            played = scenario(engine).model_copy(update={"damaged": damaged, "headers": headers})
             (folder / "scenario.json").write_text(played.model_dump_json())
             command = [ENGINE_PYTHON, "-m", "tests.support.engine_driver", "scenario.json", "answers.json"]
             done = subprocess.run(
@@ -140,6 +143,21 @@ def test_weights_that_are_not_those_of_the_class_are_refused_by_name(answers: An
     tensor, _ = DAMAGES[name]
     is_joined = answers.facts.engine == "vllm" and name == "without-q"
     assert ("qkv_proj" if is_joined else tensor.split(".")[-2]) in answers.refusals[name]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_headers_are_compared_with_the_class_of_their_family(
+    play: Callable[[EngineName], Answers], family: str
+) -> None:
+    found = play("transformers").comparisons
+    for kind in ("whole", "quantised"):
+        assert found[f"{family}: {kind}"] == ClassComparison(model_class=FAMILIES[family]["config"]["architectures"][0])
+    lost = lost_projection(family).split(".")[-2]
+    for kind in ("without", "quantised, without"):
+        comparison = found[f"{family}: {kind}"]
+        assert comparison.missing
+        assert not comparison.unexpected
+        assert lost in " ".join(comparison.missing)
 
 
 def test_greedy_text_does_not_depend_on_order_or_neighbours(answers: Answers) -> None:

@@ -1,11 +1,14 @@
-"""Small random-free Llamas whose weights are not those of their config.json, in ways that headers alone do not show."""
+"""Small checkpoints whose weights are not those of their config.json, in ways that headers alone do not show."""
 
 import json
+import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.support.checkpoint_folders import safetensors
+from tests.support.engine_environment import ROOT
 
 _HIDDEN: Final = 64
 _VOCABULARY: Final = 128
@@ -56,3 +59,52 @@ def make_damaged(root: Path, tokenizer: Path) -> tuple[Path, ...]:
             shutil.copyfile(tokenizer / file, folder / file)
         folders.append(folder)
     return tuple(folders)
+
+
+FAMILIES: Final[Mapping[str, Any]] = json.loads(
+    (ROOT / "tests" / "unit" / "infra" / "checkpoints" / "model_families.json").read_text()
+)
+"""Name to configuration and shapes of a small model of each family, as transformers' class saves it."""
+_PROJECTION: Final = re.compile(r"\.(?:\d+\.)+(?!.*\.\d+\.).*(?:proj|dense|fc|mixer|Wo|c_|w[123])\w*\.weight$")
+KINDS: Final = ("whole", "quantised", "without", "quantised, without")
+"""What is made of each family: as it is, as GPTQ names it, and both without a projection of all layers."""
+
+
+def lost_projection(family: str) -> str:
+    """Return the last projection of a family's layers, with `*` for numbers."""
+    names = [name for name in FAMILIES[family]["tensors"] if _PROJECTION.search(name)]
+    return re.sub(r"\.\d+\.", ".*.", names[-1])
+
+
+def make_families(root: Path) -> tuple[Path, ...]:
+    """Write headers of each family and kind into `root`, and return their folders."""
+    folders: list[Path] = []
+    for family, saved in FAMILIES.items():
+        lost = lost_projection(family)
+        for kind in KINDS:
+            tensors = {
+                name: tuple(shape)
+                for name, shape in saved["tensors"].items()
+                if "without" not in kind or re.sub(r"\.\d+\.", ".*.", name) != lost
+            }
+            config = dict(saved["config"])
+            if "quantised" in kind:
+                config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+                tensors = _as_gptq(tensors)
+            folder = root / f"{family}: {kind}"
+            folder.mkdir()
+            (folder / "config.json").write_text(json.dumps(config))
+            (folder / "model.safetensors").write_bytes(safetensors(tensors))
+            folders.append(folder)
+    return tuple(folders)
+
+
+def _as_gptq(tensors: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    named: dict[str, tuple[int, ...]] = {}
+    for name, shape in tensors.items():
+        if _PROJECTION.search(name) and len(shape) == 2:
+            stem = name.removesuffix("weight")
+            named |= {f"{stem}qweight": (1, 1), f"{stem}scales": (1, 1), f"{stem}qzeros": (1, 1), f"{stem}g_idx": (1,)}
+        else:
+            named[name] = shape
+    return named

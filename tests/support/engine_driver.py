@@ -8,7 +8,9 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from infra.checkpoints.class_comparison import ClassComparison
 from infra.engines.base import Engine, GenerationRequest, RequestRefusedError, open_engine
+from infra.engines.loaded_weights import compare_with_class
 from schemas.base import Model
 from schemas.errors import EngineError
 from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
@@ -39,6 +41,8 @@ class Scenario(Model):
     rounds: tuple[Round, ...]
     damaged: tuple[Path, ...] = ()
     """Checkpoints to open when all rounds are played."""
+    headers: tuple[Path, ...] = ()
+    """Checkpoints to compare with their classes after that."""
 
 
 class Answer(Model):
@@ -65,6 +69,8 @@ class Answers(Model):
     num_passes: int
     refusals: dict[str, str]
     """Name of a damaged checkpoint to what the engine said of it; empty where it took it."""
+    comparisons: dict[str, ClassComparison]
+    """Name of a checkpoint to what its headers lack."""
 
 
 def play(engine: Engine, part: Round) -> tuple[dict[str, Answer], float]:
@@ -115,7 +121,17 @@ def main() -> None:
     facts, num_passes = engine.facts, engine.num_passes
     engine.close()
     refusals = {folder.name: open_damaged(scenario, folder) for folder in scenario.damaged}
-    answers = Answers(facts=facts, rounds=rounds, longest_step_s=longest, num_passes=num_passes, refusals=refusals)
+    comparisons = {
+        folder.name: compare_with_class(folder, sorted(folder.glob("*.safetensors"))) for folder in scenario.headers
+    }
+    answers = Answers(
+        facts=facts,
+        rounds=rounds,
+        longest_step_s=longest,
+        num_passes=num_passes,
+        refusals=refusals,
+        comparisons=comparisons,
+    )
     Path(sys.argv[2]).write_text(answers.model_dump_json())
 
 

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from infra.checkpoints.architecture import check_engine_loads, check_writes_text
+from infra.checkpoints.architecture import (
+    check_engine_loads,
+    check_tokenizer_loads,
+    check_writes_text,
+    find_media_tokens,
+)
 from schemas.inference import EngineName
 
 
@@ -62,3 +67,45 @@ def test_what_an_engine_does_not_load_is_named(
 ) -> None:
     problem = check_engine_loads(config, engine, trust_remote_code=trusts)
     assert problem is None if expected is None else problem is not None and expected in problem
+
+
+CODE = {"AutoTokenizer": ["tokenization_ours.OursTokenizer", None]}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "model_type", "engine", "trusts", "is_refused"),
+    [
+        ({"auto_map": CODE, "tokenizer_class": "OursTokenizer"}, "ours", "vllm", False, True),
+        ({"auto_map": CODE, "tokenizer_class": "OursTokenizer"}, "ours", "transformers", False, True),
+        ({"auto_map": CODE["AutoTokenizer"], "tokenizer_class": "OursTokenizer"}, "ours", "vllm", False, True),
+        ({"auto_map": CODE}, "ours", "vllm", False, True),
+        ({"auto_map": CODE, "tokenizer_class": "OursTokenizer"}, "ours", "vllm", True, False),
+        ({"auto_map": CODE, "tokenizer_class": "OursTokenizer"}, "ours", "stand_in", False, False),
+        ({"auto_map": CODE, "tokenizer_class": "OursTokenizer"}, "qwen2", "vllm", False, False),
+        ({"auto_map": CODE, "tokenizer_class": "PreTrainedTokenizerFast"}, "ours", "vllm", False, False),
+        ({"auto_map": CODE, "tokenizer_class": "GPT2Tokenizer"}, "ours", "vllm", False, False),
+        ({"auto_map": {"AutoProcessor": "ours.OursProcessor"}}, "ours", "vllm", False, False),
+        ({"tokenizer_class": "OursTokenizer"}, "ours", "vllm", False, False),
+        ({}, "ours", "vllm", False, False),
+    ],
+)
+def test_a_tokenizer_of_the_checkpoints_own_code_is_named(
+    tokenizer: dict[str, Any], model_type: str, engine: EngineName, trusts: bool, is_refused: bool
+) -> None:
+    problem = check_tokenizer_loads(tokenizer, {"model_type": model_type}, engine, trust_remote_code=trusts)
+    assert (problem is not None) == is_refused
+    assert problem is None or "tokenizer_config.json: auto_map" in problem
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"architectures": ["LlamaForCausalLM"], "image_token_id": 3}, None),
+        (LLAVA, ()),
+        ({**LLAVA, "image_token_index": 32000}, (32000,)),
+        ({**LLAVA, "image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 4, "pad_token_id": 1}, (4, 5, 6)),
+        ({**LLAVA, "image_token_id": None, "audio_token_id": -1, "image_token": "<image>"}, ()),
+    ],
+)
+def test_tokens_of_images_and_sounds_are_found(config: dict[str, Any], expected: tuple[int, ...] | None) -> None:
+    assert find_media_tokens(config) == expected

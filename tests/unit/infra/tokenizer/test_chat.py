@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from infra.tokenizer import ChatTokenizer, renderer
 from schemas.dataset import ChatMessage
-from schemas.errors import CheckpointError
+from schemas.errors import ChatTemplateError, CheckpointError
 from tests.support.chat_folders import (
     CHATML,
     FAMILIES,
@@ -157,17 +157,18 @@ def test_a_special_token_that_only_the_config_names_is_one_token_as_in_transform
 
 
 def test_the_template_is_found_in_each_of_its_places(families: dict[str, Path], tmp_path: Path) -> None:
-    config = {"eos_token": "<|im_end|>", "chat_template": "from the config"}
+    config = {"eos_token": "<|im_end|>", "chat_template": "from the config: {{ messages[0].content }}"}
     folder = save(tmp_path, byte_level(["<|im_end|>"]), config)
-    assert ChatTokenizer.open(folder).render(CONVERSATIONS[0]) == "from the config"
+    question = CONVERSATIONS[0][0].content
+    assert ChatTokenizer.open(folder).render(CONVERSATIONS[0]) == f"from the config: {question}"
     (folder / "chat_templates").mkdir()
     (folder / "chat_templates" / "rag.jinja").write_text("rag")
     with pytest.raises(CheckpointError, match="rag and none is called default"):
         ChatTokenizer.open(folder)
-    (folder / "chat_templates" / "default.jinja").write_text("the default of several")
-    assert ChatTokenizer.open(folder).render(CONVERSATIONS[0]) == "the default of several"
-    (folder / "chat_template.jinja").write_text("the file")
-    assert ChatTokenizer.open(folder).render(CONVERSATIONS[0]) == "the file"
+    (folder / "chat_templates" / "default.jinja").write_text("the default: {{ messages[0].content }}")
+    assert ChatTokenizer.open(folder).render(CONVERSATIONS[0]) == f"the default: {question}"
+    (folder / "chat_template.jinja").write_text("the file: {{ messages[0].content }}")
+    assert ChatTokenizer.open(folder).render(CONVERSATIONS[0]) == f"the file: {question}"
 
 
 def test_no_template_names_the_files_and_the_way_out(tmp_path: Path) -> None:
@@ -275,3 +276,49 @@ def test_the_fast_path_imports_neither_transformers_nor_torch(families: dict[str
     argv = [sys.executable, "-c", code, str(families["llama"])]
     done = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True, env=dict(os.environ))
     assert done.stdout.split() == ["False", "False"]
+
+
+LLAVA = (
+    "{% for message in messages %}{{ message['role'].upper() + ': ' }}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\\n' }}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] + ' ' }}"
+    "{% endfor %}{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+)
+ONLY_PARTS = "{% for m in messages %}{{ m.role ~ ':' ~ m.content[0]['text'].strip() }}{% endfor %}"
+EITHER = (
+    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+    "{{ '<image>' if part.type == 'image' else part.text }}{% endfor %}{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (LLAVA, "USER: What is 12 + 30? ASSISTANT:"),
+        (ONLY_PARTS, "user:What is 12 + 30?"),
+        (EITHER, "What is 12 + 30?"),
+        ("{{ messages[-1].content | upper }}", "WHAT IS 12 + 30?"),
+    ],
+)
+def test_a_template_that_reads_parts_is_given_parts(families: dict[str, Path], template: str, expected: str) -> None:
+    with closing(ChatTokenizer.open(families["chatml"], chat_template=template)) as tokenizer:
+        assert tokenizer.render(CONVERSATIONS[0]) == expected
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{% for p in m.content if p.type == 'image' %}<image>{% endfor %}{% endfor %}",
+        "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}assistant:",
+        "{{ messages | length }}",
+    ],
+)
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+def test_a_template_without_the_question_is_refused(
+    families: dict[str, Path], template: str, conversation: Sequence[ChatMessage]
+) -> None:
+    with (
+        closing(ChatTokenizer.open(families["chatml"], chat_template=template)) as tokenizer,
+        pytest.raises(ChatTemplateError, match="without what the user says"),
+    ):
+        tokenizer.render(conversation)

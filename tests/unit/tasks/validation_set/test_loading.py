@@ -7,7 +7,7 @@ import pytest
 
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
-from schemas.errors import ConfigError, DatasetError
+from schemas.errors import CheckpointError, ConfigError, DatasetError
 from schemas.validation_set import ValidationSet
 from tasks.validation_set.loading import check_validation_set, load_validation_set
 from tests.support.chat_folders import make_family
@@ -106,3 +106,15 @@ def test_a_reward_function_that_is_not_there_is_refused(config: EvaluationConfig
     own = config.model_copy(update={"reward_fn": "tests.support.rewards.no_such_function"})
     with pytest.raises(ConfigError, match="no_such_function"):
         load(own, folder)
+
+
+@pytest.mark.parametrize(
+    ("media_token_ids", "expected"), [((32000,), r"^LlavaForConditionalGeneration takes images"), (None, r"^/")]
+)
+def test_a_template_that_demands_images_is_refused_by_the_architectures_name(
+    config: EvaluationConfig, folder: Path, media_token_ids: tuple[int, ...] | None, expected: str
+) -> None:
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('an image is needed') }}")
+    changes = {"architecture": "LlavaForConditionalGeneration", "media_token_ids": media_token_ids}
+    with pytest.raises(CheckpointError, match=rf"{expected}.*an image is needed"):
+        load_validation_set(config, report_on(folder).model_copy(update=changes), folder)

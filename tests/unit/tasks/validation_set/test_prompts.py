@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from infra.tokenizer import ChatTokenizer
 from schemas.dataset import ChatMessage, EvalItem, LoadedDataset
-from schemas.errors import CheckpointError, ConfigError, DatasetError
+from schemas.errors import ChatTemplateError, CheckpointError, ConfigError, DatasetError
 from schemas.identity import prompt_hash
 from schemas.tables import PROMPT_SCHEMA
 from tasks.validation_set.prompts import (
@@ -170,3 +170,14 @@ def test_a_token_beyond_the_embedding_is_refused_with_item_and_id(tokenizer: Cha
     short = PromptLimits(context_length=None, max_new_tokens=16, num_embeddings=largest)
     with pytest.raises(CheckpointError, match=rf"^item \S+: its prompt holds token {largest} .* has {largest} rows"):
         render_prompts(dataset, tokenizer, limits=short)
+
+
+def test_a_token_that_stands_for_an_image_is_refused(tokenizer: ChatTokenizer) -> None:
+    (plain,) = render_prompts(_dataset("What is 1 + 1?"), tokenizer, limits=ROOMY).table["token_ids"].to_pylist()
+    limits = PromptLimits(context_length=None, max_new_tokens=16, media_token_ids=(max(plain) + 10_000, -1))
+    assert render_prompts(_dataset("What is 1 + 1?"), tokenizer, limits=limits).items
+    (other,) = render_prompts(_dataset("数学"), tokenizer, limits=ROOMY).table["token_ids"].to_pylist()
+    image = next(token_id for token_id in other if token_id not in plain)
+    limits = PromptLimits(context_length=None, max_new_tokens=16, media_token_ids=(image,))
+    with pytest.raises(ChatTemplateError, match=rf"item id-1: its prompt holds token {image} .*stands for an image"):
+        render_prompts(_dataset("What is 1 + 1?", "数学"), tokenizer, limits=limits)
