@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, cast
 
@@ -24,9 +24,10 @@ from flows.orchestration.deployment_launcher import (
 from flows.orchestration.prefect_answers import check_answer
 from flows.orchestration.run_name import describe_outcome, is_generated, name_root
 from flows.orchestration.run_record import change_run
+from infra.files.new_folders import empty_folders_removed
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
-from schemas.errors import LaunchError, SetupError, TransientError
+from schemas.errors import LaunchError, SetupError, TransientError, UserInputError
 from schemas.events import CheckpointLanded, EvaluationFailed
 from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
 from tasks.alerts.ledger import alert_folder, end_failures, was_told
@@ -89,7 +90,10 @@ def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_pat
         check_selection(config)
     evaluations = [make_evaluation(config) for config in configs]
     real = find_root(root, evaluations, is_patient=is_patient)
-    launcher = _choose_launcher(configs)
+    with ExitStack() as folders:
+        for config in configs:
+            folders.enter_context(empty_folders_removed(config.cluster.folder, on=UserInputError))
+        launcher = _choose_launcher(configs)
     reconciler = Reconciler(real, evaluations, launcher, on_landed=_tell_landed, on_given_up=_tell_given_up)
     with _waiting_delivered([config.cluster.folder for config in configs]):
         return reconciler.run(once=once, is_patient=is_patient)

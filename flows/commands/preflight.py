@@ -6,9 +6,10 @@ from contextlib import suppress
 from pydantic import JsonValue
 
 from infra.datasets.sources.reasoning_gym_tasks import PREFIX
+from infra.files.new_folders import empty_folders_removed
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
-from schemas.errors import SetupError
+from schemas.errors import SetupError, UserInputError
 from tasks.checkpoint.resolution import inspect_source
 from tasks.inference.head_start import start_checks
 from tasks.inference.layout import check_adapter, check_layout
@@ -25,13 +26,14 @@ def check_inputs(config: EvaluationConfig) -> None:
     """
     check_launchable(config)
     check_layout(config)
-    open_store(config.cluster.folder).check_writable()
-    inspected = inspect_source(config)
-    if inspected is not None:
-        report, tokenizer_folder = inspected
-        check_adapter(config, report)
-        start_checks(config, report)
-        check_validation_set(config, report, tokenizer_folder)
+    with empty_folders_removed(config.cluster.folder, on=UserInputError):
+        open_store(config.cluster.folder).check_writable()
+        inspected = inspect_source(config)
+        if inspected is not None:
+            report, tokenizer_folder = inspected
+            check_adapter(config, report)
+            start_checks(config, report)
+            check_validation_set(config, report, tokenizer_folder)
 
 
 def check_layout_elsewhere(config: EvaluationConfig) -> None:

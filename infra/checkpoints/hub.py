@@ -61,7 +61,7 @@ def fetch_checkpoint(hub_id: str, *, allow_pickle_weights: bool = False, tokeniz
     except errors.RepositoryNotFoundError as exc:
         raise CheckpointError(
             f"{hub_id}: there is no such folder here and no such repository on the hub (or it is private: set "
-            f"HF_TOKEN); check actor.path"
+            f"HF_TOKEN); check the name"
         ) from exc
     except Exception as exc:  # the client lets its transport's errors through: they all mean that nothing was fetched
         raise CheckpointError(

@@ -165,7 +165,10 @@ def _find_source(config: EvaluationConfig) -> Path:
     path = expand_user(name)
     if _exists(path) or not is_hub_id(name) or _has_leftover(_pin_root(config), path):
         return path
-    return fetch_checkpoint(name, allow_pickle_weights=config.engine.allow_pickle_weights)
+    try:
+        return fetch_checkpoint(name, allow_pickle_weights=config.engine.allow_pickle_weights)
+    except CheckpointError as exc:
+        raise CheckpointError(f"actor.path: {exc}") from exc
 
 
 def _exists(path: Path) -> bool:
@@ -191,7 +194,10 @@ def find_tokenizer(tokenizer_path: str) -> Path:
     Raises:
         CheckpointError: it is no folder, or cannot be fetched.
     """
-    found = _find_folder(tokenizer_path, partial(fetch_checkpoint, tokenizer_only=True))
+    try:
+        found = _find_folder(tokenizer_path, partial(fetch_checkpoint, tokenizer_only=True))
+    except CheckpointError as exc:
+        raise CheckpointError(f"tokenizer_path: {exc}") from exc
     if found is None:
         raise CheckpointError(f"tokenizer_path: {tokenizer_path} is not a folder; name one that holds tokenizer.json")
     return found
@@ -205,7 +211,10 @@ def find_base(base_path: str | None, *, allow_pickle_weights: bool) -> Path | No
     """
     if base_path is None:
         return None
-    found = _find_folder(base_path, partial(fetch_checkpoint, allow_pickle_weights=allow_pickle_weights))
+    try:
+        found = _find_folder(base_path, partial(fetch_checkpoint, allow_pickle_weights=allow_pickle_weights))
+    except CheckpointError as exc:
+        raise CheckpointError(f"actor.base_path: {exc}") from exc
     if found is None:
         raise CheckpointError(
             f"actor.base_path: {base_path} is not a folder; name the one that holds config.json and the weights of the "
@@ -223,8 +232,10 @@ def _find_folder(name: str, fetch: Callable[[str], Path]) -> Path | None:
 
 def _options(config: EvaluationConfig) -> InspectionOptions:
     allow_pickle_weights = config.engine.allow_pickle_weights
+    # `tokenizer_path: ${actor.path}`, as training configs have it, is the checkpoint's own: what is wrong is actor.path
+    tokenizer_path = None if config.tokenizer_path == config.actor.path else config.tokenizer_path
     return InspectionOptions(
-        tokenizer_folder=find_tokenizer(config.tokenizer_path) if config.tokenizer_path else None,
+        tokenizer_folder=find_tokenizer(tokenizer_path) if tokenizer_path else None,
         base_folder=find_base(config.actor.base_path, allow_pickle_weights=allow_pickle_weights),
         allow_pickle_weights=allow_pickle_weights,
     )

@@ -50,6 +50,8 @@ class Bench:
         assert "Traceback" not in result.stderr
         assert not (self.fileroot / "runs").exists()
         assert not (self.fileroot / "pins").exists()
+        folders = (self.fileroot, *self.fileroot.rglob("*"))
+        assert [folder for folder in folders if folder.is_dir() and not any(folder.iterdir())] == []
         return result.stderr
 
 

@@ -74,10 +74,12 @@ def test_a_damaged_checkpoint(bench: Bench, damage: Damage, words: list[str]) ->
         assert word in message
 
 
-def test_a_checkpoint_that_is_not_there(bench: Bench) -> None:
-    message = bench.refused("actor.path=/no/such/checkpoint")
+@pytest.mark.parametrize("others", [(), ("tokenizer_path=${actor.path}",)])
+def test_a_checkpoint_that_is_not_there(bench: Bench, others: tuple[str, ...]) -> None:
+    message = bench.refused("actor.path=/no/such/checkpoint", *others)
     assert "/no/such/checkpoint" in message
     assert "actor.path" in message
+    assert "tokenizer_path" not in message
 
 
 @pytest.mark.parametrize(
