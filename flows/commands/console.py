@@ -79,7 +79,7 @@ def print_summary(summary: RunSummary) -> None:
         OUT.print(
             safe_text(f"… and {len(table.rows) - _MAX_SUBSETS:,} more subsets, in the table metrics"), style="dim"
         )
-    OUT.print(safe_text("value, ± standard error; – where there is too little to tell"), style="dim")
+    OUT.print(safe_text("value, ± standard error or [95% interval]; – where there is too little to tell"), style="dim")
     if summary.num_skipped_rows:
         left_out = f"{summary.num_skipped_rows:,} rows of the dataset (valid_dataset.invalid_rows=skip)"
         OUT.print(safe_text(f"left out {left_out}"), style="yellow", soft_wrap=True)
@@ -99,9 +99,12 @@ def print_summary(summary: RunSummary) -> None:
 
 
 def _metric_cell(cell: str) -> Text:
-    """A value above its error, where the cell is one: a subset's name is data."""
-    value, sign, error = to_terminal_line(cell).partition(" ± ")
-    return Text((f"\n{sign.strip()}" if _NUMBER.fullmatch(value) and sign else sign).join((value, error)))
+    """A value above its error or interval, where the cell is one: a subset's name is data."""
+    text = to_terminal_line(cell)
+    value, _, error = text.partition(" ")
+    is_estimate = _NUMBER.fullmatch(value) is not None and error.startswith(("± ", "["))
+    shown = f"{value}\n{error.replace('± ', '±')}" if is_estimate else text
+    return Text(shown)
 
 
 def print_runs(published: Sequence[PublishedRun], unfinished: Sequence[RunState]) -> None:

@@ -42,12 +42,19 @@ def tabulate_metrics(metrics: Sequence[MetricValue]) -> TextTable:
 
 
 def format_estimate(row: MetricValue) -> str:
-    """Return `value ± stderr`, with digits that suit the size of the value."""
+    """Return `value ± stderr`, with digits that suit the size of the value.
+
+    Without a standard error, as where no sample of 24 is right, the 95% interval takes its place: `0.000 [0.00, 0.14]`.
+    """
     if row.value is None:
         return UNDEFINED
     digits = 3 if abs(row.value) < 10 else 1
-    stderr = UNDEFINED if row.stderr is None else f"{row.stderr:.{digits}f}"
-    return f"{row.value:.{digits}f} ± {stderr}"
+    value = f"{row.value:.{digits}f}"
+    if row.stderr is not None:
+        return f"{value} ± {row.stderr:.{digits}f}"
+    if row.ci_low is None or row.ci_high is None:
+        return f"{value} ± {UNDEFINED}"
+    return f"{value} [{row.ci_low:.{digits - 1}f}, {row.ci_high:.{digits - 1}f}]"
 
 
 def _in_order(names: Iterable[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from infra.text.tables import to_markdown
 from schemas.summary import MetricValue
-from tasks.report.metrics_table import headline_metrics, tabulate_metrics
+from tasks.report.metrics_table import format_estimate, headline_metrics, tabulate_metrics
 
 
 def row(subset: str, metric: str, value: float | None, stderr: float | None = 0.05) -> MetricValue:
@@ -35,6 +35,11 @@ def test_the_whole_set_leads_and_undefined_is_a_dash() -> None:
         ["task=a", "–", "–", "9/10", "1"],
         ["task=b", "0.500 ± 0.050", "–", "9/10", "1"],
     ]
+
+
+def test_an_interval_stands_where_no_standard_error_is() -> None:
+    none_right = row("all", "accuracy", 0.0, None).model_copy(update={"ci_low": 0.0, "ci_high": 0.1434})
+    assert format_estimate(none_right) == "0.000 [0.00, 0.14]"
 
 
 def test_a_hostile_subset_cannot_break_the_markdown_table() -> None:
