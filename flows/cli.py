@@ -103,7 +103,7 @@ def evaluate(
     """Evaluate one checkpoint on one dataset. The same command again resumes an unfinished run."""
     with errors_shown(as_json=as_json), Steps(are_shown=not print_config) as steps:
         steps.show("reading the configuration")
-        from schemas.config import load_with_origins, render_config
+        from schemas.config import describe_sampling, load_with_origins, render_config
 
         gates = _parse_gates(fail_on)
         loaded = load_with_origins(config, overrides or ())
@@ -117,6 +117,7 @@ def evaluate(
         from tasks.inference.head_start import start_workers
 
         check_inputs(loaded.config)
+        echo(describe_sampling(loaded), err=True)
         set_prefect_defaults()  # part of the environment that the workers get
         start_workers(loaded.config)
 

@@ -1,13 +1,26 @@
 """The section `valid_dataset`: which problems are evaluated, and how a row becomes a prompt."""
 
-from typing import Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from schemas.base import Section
 
 DatasetFormat = Literal["auto", "gsm8k", "math500", "aime", "columns"]
 InvalidRows = Literal["refuse", "skip"]
+
+
+_UNGENERATED_TYPES: Final = {"sft": "a loss", "rw": "a pairwise accuracy", "dpo": "a pairwise accuracy"}
+"""Types of training data, and what a trainer evaluates on each."""
+
+
+def _generated_type(value: str) -> str:
+    if value in _UNGENERATED_TYPES:
+        raise ValueError(
+            f"a trainer evaluates {_UNGENERATED_TYPES[value]} on it, which this version does not compute; set "
+            "valid_dataset.type=rl to have answers generated and graded"
+        )
+    return value
 
 
 class ColumnMapping(Section):
@@ -51,8 +64,10 @@ class ValidDatasetConfig(Section):
     name: str | None = Field(default=None, min_length=1)
     """How reports and the store call the dataset; None takes it from `path`, so that moving a file into another
     folder does not rename the dataset."""
-    type: str | None = None
-    """Kind of training data, as training configurations give it (`rl`, `sft`); evaluation does not read it."""
+    type: Annotated[str, AfterValidator(_generated_type)] | None = Field(
+        default=None, json_schema_extra={"allowed": "rl or null"}
+    )
+    """Kind of data, as training configurations give it: answers to problems of type `rl` are generated and graded."""
     split: str = Field(default="test", min_length=1)
     """Split of a folder or hub dataset: `test`, because evaluating on training data is what nobody means. A single
     local file has no split and is read whole."""

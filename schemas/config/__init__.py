@@ -7,6 +7,7 @@ from schemas.config.loading import LoadedConfig as LoadedConfig
 from schemas.config.loading import load_with_origins as load_with_origins
 from schemas.config.rendering import config_digest as config_digest
 from schemas.config.rendering import config_to_yaml as config_to_yaml
+from schemas.config.rendering import describe_sampling as describe_sampling
 from schemas.config.rendering import render_config as render_config
 from schemas.evaluation import EvaluationConfig as EvaluationConfig
 from schemas.evaluation import check_launchable as check_launchable

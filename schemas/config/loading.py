@@ -10,6 +10,7 @@ from schemas.config.derivation import derive_values, engine_of, limit_to_max_tok
 from schemas.config.keys import key_specs, takes_text
 from schemas.config.origins import Origin, Origins
 from schemas.config.problems import describe_problems, raise_problems
+from schemas.config.scheduling import derive_slurm
 from schemas.config.source import IsText, KeyPath, Override, Source, Tree, Value, parse_override, read_source
 from schemas.config.values import ValueReader
 from schemas.errors import ConfigError
@@ -28,6 +29,9 @@ class LoadedConfig:
     """Top-level keys of the file that only training reads, in its order."""
     unknown_keys: tuple[str, ...]
     """Keys of the file that neither evaluation nor a training config known to us reads, in its order."""
+    unused_keys: tuple[str, ...] = ()
+    """Keys of the engine's section and of a `scheduling_spec` that could shape a run and that evaluation has no place
+    for, in its order."""
 
     @property
     def notice(self) -> str | None:
@@ -37,6 +41,7 @@ class LoadedConfig:
             for label, names in (
                 ("ignored, read by training only", self.ignored_sections),
                 ("ignored, unknown", self.unknown_keys),
+                ("not passed on", self.unused_keys),
             )
             if names
         ]
@@ -59,7 +64,10 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
     values = reader.read()
     problems.extend(reader.problems)
     problems.extend(derive_values(values, reader, origins))
-    problems.extend(reader.deciding_problems(engine_of(values)))
+    wrong, unused = derive_slurm(values, reader, origins)
+    problems.extend(wrong)
+    engine = engine_of(values)
+    problems.extend(reader.deciding_problems(engine))
     config: EvaluationConfig | None = None
     try:
         config = EvaluationConfig.model_validate(values)
@@ -77,6 +85,7 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
             name for name in reader.ignored_sections if all(older[0] != name for older in origins.derived.values())
         ),
         unknown_keys=tuple(reader.unknown_keys),
+        unused_keys=(*(key for key in reader.engine_keys if key.startswith(f"{engine}.")), *unused),
     )
 
 

@@ -10,6 +10,7 @@ import yaml
 from schemas.config.loading import LoadedConfig
 from schemas.config.source import ConfigYamlDumper, KeyPath
 from schemas.evaluation import EvaluationConfig
+from schemas.sections import GenerationConfig
 
 _UNLIMITED_WIDTH: Final = 2**31
 _INTERPOLATION: Final = re.compile(r"(\\*)\$\{")
@@ -50,6 +51,27 @@ def render_config(loaded: LoadedConfig) -> str:
         assignment = f"{'  ' * len(section)}{path[-1]}: {_inline(value)}"
         lines.append(f"{assignment.ljust(_COMMENT_COLUMN)}  # {_one_line(str(origin))}")
     return "\n".join([*lines, *_notes(loaded)]) + "\n"
+
+
+def describe_sampling(loaded: LoadedConfig) -> str:
+    """Return on one line how completions are drawn and which section says so.
+
+    Names what differs from AReaL's reading: there a partial `eval_gconfig` is filled up with AReaL's defaults instead
+    of `gconfig`, and `max_new_tokens` is 16384 where nothing sets it.
+    """
+    drawn = loaded.config.generation.model_dump(mode="json")
+    default = GenerationConfig().model_dump(mode="json")
+    overrides = {} if loaded.config.eval_gconfig is None else loaded.config.eval_gconfig.model_dump(mode="json")
+    base = loaded.config.gconfig.model_dump(mode="json")
+    parts: list[str] = []
+    for key, value in drawn.items():
+        is_override, is_set = overrides.get(key) is not None, loaded.origins["gconfig", key].kind != "default"
+        section = "eval_gconfig" if is_override else "gconfig" if is_set else "default"
+        if value != (overrides[key] if is_override else base[key]):
+            section = "greedy"  # which makes one completion, at temperature 0
+        if value != default[key] or key in ("n_samples", "temperature", "max_new_tokens"):
+            parts.append(f"{key} {_inline(value)} ({section})")
+    return _one_line(f"sampling: {', '.join(parts)}")
 
 
 def _notes(loaded: LoadedConfig) -> list[str]:

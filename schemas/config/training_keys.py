@@ -69,3 +69,12 @@ TRAINING_KEYS: Final[dict[str, frozenset[str]]] = {
 
 OPEN_SECTIONS: Final = frozenset({"actor", "cluster", "rollout", "scheduler", "sglang", "vllm"})
 """Sections that hold more of the trainer's or server's keys than of ours."""
+
+_SILENT: Final = """
+decode_log_interval enable_fast_load enable_memory_saver enable_metrics enable_multimodal enable_multithread_load
+enable_return_routed_experts enable_sleep_mode hybrid_train log_level log_level_http log_requests log_requests_level
+model model_path random_seed seed show_time_cost skip_tokenizer_init uvicorn_log_level worker_extension_cls
+"""
+
+SILENT_ENGINE_KEYS: Final = frozenset(_SILENT.split())
+"""Keys of an engine's section that cannot touch a number, or that evaluation sets itself; the others are named."""

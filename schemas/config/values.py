@@ -9,7 +9,7 @@ from schemas.config.deciding_keys import DECIDING_KEYS, DERIVED_KEYS, ENGINE_SEC
 from schemas.config.keys import KeySpec, child_names, find_spec, key_specs, nearest, takes_text
 from schemas.config.origins import Origins, show_value
 from schemas.config.source import KeyPath, Tree, Value
-from schemas.config.training_keys import OPEN_SECTIONS, TRAINING_KEYS, TRAINING_SECTIONS
+from schemas.config.training_keys import OPEN_SECTIONS, SILENT_ENGINE_KEYS, TRAINING_KEYS, TRAINING_SECTIONS
 from schemas.secrets import ENVIRONMENT_RULE, may_read_variable
 
 MISSING: Final = "???"
@@ -28,24 +28,29 @@ class ValueReader:
     def __init__(self, tree: Tree, written: Tree, origins: Origins) -> None:
         """`written`: the tree with every scalar as the text that stands in the file."""
         self._tree = tree
+        self._written = written
         self._origins = origins
         self._interpolator = _Interpolator(tree)
         self._text_interpolator = _Interpolator(written)
         self.problems: list[str] = []
         self.ignored_sections: list[str] = []
         self.unknown_keys: list[str] = []
+        self.engine_keys: list[str] = []
         self._deciding: list[tuple[KeyPath, Value]] = []
 
     def read(self) -> Tree:
         """Return the values of the keys that evaluation reads, nested as in the file."""
         return self._section(self._tree, ())
 
-    def lookup(self, path: KeyPath) -> Value:
-        """Return the interpolated value of any key of the tree, read or not; None when it is absent."""
-        value: Value = self._tree
+    def lookup(self, path: KeyPath, *, as_written: bool = False) -> Value:
+        """Return the interpolated value of any key of the tree, read or not; None when it is absent.
+
+        `as_written`: with each scalar as the text that stands in the file.
+        """
+        value: Value = self._written if as_written else self._tree
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
-        resolved = self._resolve(value, path)
+        resolved = self._resolve(value, path, as_written=as_written)
         return None if resolved is _ABSENT else cast("Value", resolved)
 
     def _section(self, tree: Tree, path: KeyPath) -> Tree:
@@ -86,13 +91,13 @@ class ValueReader:
             return str(value).lower() if spec.takes_text else value
         return _as_text(value) if spec.takes_text else value
 
-    def _resolve(self, raw: Value, path: KeyPath) -> object:
+    def _resolve(self, raw: Value, path: KeyPath, *, as_written: bool = False) -> object:
         """The value with its `${…}` replaced, or `_ABSENT` after noting why that cannot be done."""
         written = _interpolated_text(raw)
         if not written:
             return raw
         self._origins.interpolations[path] = written
-        interpolator = self._text_interpolator if takes_text(path) else self._interpolator
+        interpolator = self._text_interpolator if as_written or takes_text(path) else self._interpolator
         value, reason = interpolator.resolve(path, written)
         if reason:
             self.problems.append(f"{self._at(path, raw)}: {reason}")
@@ -102,7 +107,11 @@ class ValueReader:
     def _unread(self, path: KeyPath, raw: Value) -> None:
         """Note a key that is no key of ours: ignored, unknown, deciding, or a problem."""
         name, section, dotted = path[-1], path[:-1], ".".join(path)
-        if dotted in DERIVED_KEYS or name in (TRAINING_KEYS.get(".".join(section), ()) if section else ()):
+        if dotted in DERIVED_KEYS:
+            return
+        if section and name in TRAINING_KEYS.get(".".join(section), ()):
+            if section[0] in ENGINE_SECTIONS and name not in SILENT_ENGINE_KEYS and raw not in (None, ""):
+                self.engine_keys.append(dotted)
             return
         if not section and name in TRAINING_SECTIONS:
             self.ignored_sections.append(name)
