@@ -30,15 +30,15 @@ class Delivery(Model):
     target: TargetKind
     """Kind of the target."""
     secret: str
-    """Where the target's address is kept, as in the configuration."""
+    """Place of the target's address, as in the configuration."""
     delivered_at: datetime | None = None
-    """When the target took the message; None while it waits."""
+    """Time at which the target took the message; None while it waits."""
     num_attempts: int = 0
     """Attempts until now."""
     next_at: datetime | None = None
     """Earliest time of the next attempt; None where none is made any more."""
     error: str = ""
-    """Why the last attempt failed."""
+    """Reason for which the last attempt failed."""
 
 
 class AlertRecord(Model):
@@ -47,7 +47,7 @@ class AlertRecord(Model):
     event: str
     """Name of the event."""
     event_id: str
-    """The same for the same cause."""
+    """Id of the event; the same for the same cause."""
     resource: str
     """What it is about."""
     subject: str
@@ -57,7 +57,7 @@ class AlertRecord(Model):
     checkpoint: str
     """The checkpoint, as the user named it."""
     occurred_at: datetime
-    """When it was met, with its time zone."""
+    """Time of the event, with its time zone."""
     message: str
     """What happened, how much, against what."""
     silenced: bool
@@ -84,8 +84,8 @@ class AlertTarget(Section):
     """One place where alerts are sent."""
 
     secret: Annotated[str, AfterValidator(_checked_secret)] = Field(json_schema_extra=_SECRET_RULE)
-    """Where its address is kept. `env:NAME` is read by `milepost deploy`, which hands it to the Prefect server as the
-    secret of a notification block; `block:NAME` is read from the server."""
+    """Place of the target's address. `env:NAME` is read by `milepost deploy`, which hands it to the Prefect server as
+    the secret of a notification block; `block:NAME` is read from the server."""
     events: tuple[AlertName, ...] | None = None
     """What is sent there. None: what `alerts.on` names."""
 

@@ -16,7 +16,7 @@ class AdapterReport(Model):
     base_name: str
     """The model that it is applied to, as adapter_config.json or the configuration names it."""
     base_folder: Path
-    """Where that model is: its configuration and weights."""
+    """Folder of that model: configuration and weights."""
     base_weight_files: tuple[Path, ...]
     """Weight files of the base model, in the order of its index."""
     max_rank: int
@@ -61,7 +61,7 @@ class CheckpointReport(Model):
     media_token_ids: tuple[int, ...] | None = None
     """Tokens that stand for an image, a video or a sound; None for a model that takes text alone."""
     tokenizer_folder: Path | None = None
-    """Where tokenizer and chat template are, when not in `path`."""
+    """Folder of tokenizer and chat template, when not `path`."""
     adapter: AdapterReport | None = None
     """Of a LoRA adapter: what it is applied to; None for a whole model."""
 

@@ -63,7 +63,7 @@ class ConsistencyCheck(Model):
     decides: bool
     """Whether the verdict rests on it; the others are shown."""
     suspects: tuple[WorkerName, ...] = ()
-    """Who differs from the others; several where it cannot be said which of them is wrong."""
+    """Replicas that differ from the others; several where it cannot be said which of them is wrong."""
     statistic: float | None = None
     """The largest residual, distance or difference; None where the comparison is one of equality."""
     threshold: float | None = None

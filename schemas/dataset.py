@@ -14,7 +14,7 @@ class ChatMessage(Model):
     """One turn of a conversation."""
 
     role: Literal["system", "user", "assistant"]
-    """Who speaks."""
+    """Speaker of the turn."""
     content: str
     """What is said, as the dataset has it."""
 
@@ -52,14 +52,14 @@ class RefusedRow(NamedTuple):
     row: int
     """From 1: the line of a .jsonl file, the record of any other source."""
     reason: str
-    """Why."""
+    """Reason for which the row cannot be used."""
 
 
 class LoadedDataset(Model):
     """A dataset ready for planning: unique ids, parseable golds, non-empty prompts."""
 
     name: str
-    """How reports call it, such as `gsm8k` or `reasoning_gym:chain_sum`."""
+    """Name of the dataset in reports, such as `gsm8k` or `reasoning_gym:chain_sum`."""
     version: str
     """Digest over every item in order: two loads with one version are the same data."""
     items: tuple[EvalItem, ...]

@@ -45,7 +45,7 @@ class DegenerationReport(Model):
     """degeneration.json: the signs of a run."""
 
     signs: tuple[DegenerationSign, ...]
-    """Those that are looked for."""
+    """Signs that are looked for."""
 
     @property
     def raised(self) -> tuple[SignName, ...]:

@@ -107,13 +107,13 @@ class DeploymentSpec(Section):
     enforce_parameter_schema: bool = True
     """Whether the server refuses a run whose parameters do not fit."""
     concurrency_limit: ConcurrencySpec | None = None
-    """How many runs of it there may be at once. None: as many as its queue lets through."""
+    """Limit of runs at the same time. None: as many as its queue lets through."""
     schedules: tuple[ScheduleSpec, ...] = ()
-    """When it runs by itself."""
+    """Schedules by which it runs without being asked."""
     triggers: tuple[TriggerSpec, ...] = ()
     """Which events start it."""
     work_pool: WorkPoolSpec
-    """Where it runs."""
+    """Work pool that executes the runs."""
 
 
 class RegisteredDeployment(Model):

@@ -22,11 +22,11 @@ class Check(Model):
     name: str
     """What was looked at."""
     status: CheckStatus
-    """How it stands."""
+    """Result of the check."""
     detail: str
     """What was seen, with versions and numbers."""
     fix: str = ""
-    """How to get what is missing; empty when nothing is."""
+    """Command or step that provides what is missing; empty when nothing is."""
 
 
 class Diagnosis(Model):

@@ -44,7 +44,7 @@ class Bar(Model):
     """A bin, category or word with its share of rows on both sides; what a plot of the feature shows."""
 
     label: str
-    """Its name, or its bounds."""
+    """Name of the category, or bounds of the bin."""
     reference: float
     """Share of the reference's rows, in [0, 1]."""
     current: float
@@ -57,7 +57,7 @@ class FeatureDrift(Model):
     name: str
     """What is compared: `prompt_length`, `subset:subject`, `answer_kind`, `text`, …"""
     kind: FeatureKind
-    """How it is compared: as numbers, categories, texts or vectors; `output` for what a model made."""
+    """Kind of comparison: as numbers, categories, texts or vectors; `output` for what a model made."""
     test: str
     """The test in words."""
     statistic: float | None
@@ -149,9 +149,9 @@ class DriftCheck(Model):
     current_version: str
     """Version of the rows compared."""
     checked_at: datetime
-    """When."""
+    """Time of the check."""
     position: TrainingPosition
-    """Where training was then."""
+    """Position of training at that time."""
     settings: str
     """Digest of the settings that decide the result: others make a new check due."""
 

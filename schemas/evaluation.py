@@ -100,19 +100,19 @@ class EvaluationConfig(Section):
     """Folder or hub id whose tokenizer and chat template render the prompts. None: those of `actor.path`, which are
     what the model was trained with."""
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
-    """Where results go and what hardware there is."""
+    """Folder of the results, and the hardware."""
     scheduler: SchedulerConfig = Field(default_factory=SchedulerConfig)
-    """Who starts the replicas."""
+    """Scheduler that starts the replicas."""
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     """The engine and its replicas."""
     oom: OomConfig = Field(default_factory=OomConfig)
     """What is done when a replica runs out of memory."""
     gconfig: GenerationConfig = Field(default_factory=GenerationConfig)
-    """How completions are drawn in training, and in evaluation unless `eval_gconfig` says otherwise."""
+    """Sampling of training, and of evaluation unless `eval_gconfig` says otherwise."""
     eval_gconfig: GenerationOverrides | None = None
-    """How evaluation draws them in another way. None: as `gconfig` does."""
+    """Sampling of evaluation where it differs. None: as in `gconfig`."""
     evaluator: EvaluatorConfig = Field(default_factory=EvaluatorConfig)
-    """When a trainer evaluates."""
+    """Frequency at which a trainer evaluates."""
     engine: EngineConfig = Field(default_factory=EngineConfig)
     """The engine's environment and what it may do."""
     vllm: VllmConfig = Field(default_factory=VllmConfig)
@@ -121,7 +121,7 @@ class EvaluationConfig(Section):
     """Accepted from training configs; this version generates with no SGLang, so that only `engine.stand_in` reads it,
     where the backend is sglang."""
     workflow: WorkflowName = Field(default="single_turn", json_schema_extra=_WORKFLOWS)
-    """How a problem becomes completions: one prompt, one completion."""
+    """Way from a problem to completions: one prompt, one completion."""
     eval_workflow: WorkflowName | None = Field(default=None, json_schema_extra=_WORKFLOWS)
     """The workflow of evaluation, where it differs from that of training. None: `workflow`."""
     reward_fn: RewardName = Field(default="auto", json_schema_extra=_REWARDS)
@@ -129,7 +129,7 @@ class EvaluationConfig(Section):
     reasoning_gym and mathematical equality for the rest. A dotted path names a function of your own with the signature
     of training, `(prompt, completions, prompt_ids, completion_ids, **data) -> float`."""
     grading: GradingConfig = Field(default_factory=GradingConfig)
-    """How answers are found and compared."""
+    """Search for answers, and their comparison."""
     consistency: ConsistencyConfig = Field(default_factory=ConsistencyConfig)
     """Whether all replicas did the same work in the same way."""
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
@@ -137,9 +137,9 @@ class EvaluationConfig(Section):
     drift: DriftConfig = Field(default_factory=DriftConfig)
     """Whether what is asked has changed."""
     refresh: RefreshConfig = Field(default_factory=RefreshConfig)
-    """Where new versions of the validation set come from, and when one is drawn."""
+    """Source of new versions of the validation set, and the moment at which one is drawn."""
     alerts: AlertsConfig = Field(default_factory=AlertsConfig)
-    """Who is told of what."""
+    """Alerts and their receivers."""
     watch: WatchConfig = Field(default_factory=WatchConfig)
     """Which checkpoints `milepost watch` evaluates."""
 

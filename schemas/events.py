@@ -35,7 +35,7 @@ class Event(Model, ABC):
     checkpoint: str
     """The checkpoint, as the user named it; the folder of one that landed."""
     global_step: int | None
-    """Its training step; None when unknown."""
+    """Training step of the checkpoint; None when unknown."""
     message: str
     """What happened, how much, against what: for people."""
     since: str = ""
@@ -75,7 +75,8 @@ class CheckpointLanded(Event):
     identity_digest: str | None = None
     """Digest of weights, configuration, tokenizer and chat template; None where they were not read."""
     announced_by: Literal["trainer", "watcher"]
-    """Who says so. What a watcher announces it also evaluates; what a trainer announces waits for a deployment."""
+    """Announcer of the checkpoint. What a watcher announces it also evaluates; what a trainer announces waits for a
+    deployment."""
 
     @property
     def resource(self) -> str:
@@ -161,7 +162,7 @@ class EvaluationCompleted(RunEvent):
     accuracy: float | None
     """Accuracy over the whole dataset; None when undefined."""
     stderr: float | None
-    """Its standard error; None when undefined."""
+    """Standard error of the accuracy; None when undefined."""
     num_scored: int
     """Samples with a verdict on the model."""
     num_failed: int
@@ -195,7 +196,7 @@ class ConsistencyViolated(RunEvent):
     title: ClassVar[str] = "Replicas disagree"
 
     replicas: tuple[int, ...]
-    """Those that differ from the others."""
+    """Replicas that differ from the others."""
     consequence: Literal["fail", "warn", "quarantine"]
     """What was done about it."""
 
@@ -222,9 +223,9 @@ class RegressionDetected(RunEvent):
     against_run_id: str
     """The run of that checkpoint."""
     against_checkpoint: str
-    """That checkpoint, as the user named it."""
+    """Checkpoint of the other run, as the user named it."""
     against_global_step: int | None
-    """Its training step; None when unknown."""
+    """Training step of that checkpoint; None when unknown."""
     against_value: float
     """The metric's value there."""
     difference: float

@@ -20,7 +20,7 @@ class GradingConfig(Section):
     num_processes: int | None = Field(default=None, ge=1, le=256)
     """Grading processes for what the exact fast path cannot decide; None for the cores at hand, at most 8."""
     answer_sources: tuple[AnswerSource, ...] = ("boxed", "tag", "hash", "phrase", "last_number")
-    """Where an answer is looked for, in order: the last complete \\boxed{}, the last <answer> tag, the last `#### x`,
+    """Places of an answer, in search order: the last complete \\boxed{}, the last <answer> tag, the last `#### x`,
     the last "answer is x", and the last number (of a gold that is no number: the last formula, or a completion that is
     nothing but an answer). The first source that yields one decides."""
 
@@ -35,6 +35,6 @@ class Grade(Model):
     score: float | None
     """1 or 0, or the fraction of a partial-credit grader; None when the verdict has no score."""
     reason: str | None = None
-    """Why there is no score; None when there is one."""
+    """Reason for which there is no score; None when there is one."""
     reward: float | None = None
     """What the user's reward function returned; None where another grader decided."""

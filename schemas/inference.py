@@ -38,7 +38,7 @@ class AdapterSpec(Model):
     """A LoRA adapter to apply to the model."""
 
     path: Path
-    """Its (pinned) folder: adapter_config.json and adapter_model.safetensors."""
+    """Pinned folder of the adapter: adapter_config.json and adapter_model.safetensors."""
     max_rank: int
     """Largest rank of an update."""
 
@@ -82,14 +82,14 @@ class EngineImport(Model):
     num_threads: int | None
     """CPU threads of the replica; None leaves them to the engine."""
     strict: bool
-    """As in EngineSpec."""
+    """Whether a sample may not depend on what shares its batch."""
 
 
 class PlannedItem(Model):
     """One item of the plan."""
 
     item_id: str
-    """As in the dataset."""
+    """Id of the item in the dataset."""
     prompt_hash: str
     """Digest of the prompt's token ids: what was planned is what was answered."""
     num_prompt_tokens: int
@@ -100,11 +100,11 @@ class RefusedItem(Model):
     """An item that cannot be generated; it becomes `failed` rows, never a score."""
 
     item_id: str
-    """As in the dataset."""
+    """Id of the item in the dataset."""
     prompt_hash: str
     """Digest of the prompt's token ids."""
     reason: str
-    """Why, with the numbers."""
+    """Reason for the refusal, with the numbers."""
 
 
 class Plan(Model):
@@ -135,11 +135,11 @@ class Plan(Model):
     num_skipped_rows: int = 0
     """Rows of the dataset left out because they cannot be used (`valid_dataset.invalid_rows: skip`)."""
     sampling: SamplingSpec
-    """How completions are drawn."""
+    """Sampling parameters of the completions."""
     strict: bool = False
     """Whether samples are made with deterministic settings."""
     stand_in: StandInConfig | None = None
-    """How the dummy engine makes its answers up; None for the others."""
+    """Settings of the dummy engine; None for the others."""
     max_model_len: int
     """Context length in tokens."""
     items: tuple[PlannedItem, ...]
@@ -167,7 +167,7 @@ class SetAsideItem(Model):
     """An item that is generated no more; what is left of it becomes `failed` samples."""
 
     item_id: str
-    """As in the dataset."""
+    """Id of the item in the dataset."""
     reason: str
     """What it did to its workers."""
 
@@ -189,13 +189,13 @@ class WorkerSpec(Model):
     run_id: str
     """The run it works for."""
     replica: int
-    """Its number, from 0."""
+    """Number of the replica, from 0."""
     attempt: int
     """Which launch of the run this is, from 1."""
     engine: EngineSpec
     """The engine to load."""
     sampling: SamplingSpec
-    """How completions are drawn."""
+    """Sampling parameters of the completions."""
     seed: int
     """The run's seed."""
     prompts_path: Path
@@ -203,13 +203,13 @@ class WorkerSpec(Model):
     work_path: Path
     """Parquet of WORK_SCHEMA: the (item_id, repeat)s this worker makes, in order."""
     num_alone: int = 0
-    """So many of them, the first ones, are made one at a time: one of them is suspected of killing its workers."""
+    """Number of first samples that are made one at a time: one of them is suspected of killing its workers."""
     set_aside: tuple[SetAsideItem, ...] = ()
     """Items of the work that are not generated."""
     awaits_more: bool = False
     """Whether work may be taken away from this worker or given to it while it runs; it ends when told so."""
     output_dir: Path
-    """Where journal, heartbeat and result go; owned by this worker alone."""
+    """Folder of journal, heartbeat and result; owned by this worker alone."""
     num_threads: int | None = None
     """CPU threads of this replica; None on GPU."""
     heartbeat_interval_s: float = 1.0
@@ -233,7 +233,7 @@ class SampleRecord(Model):
     """One finished completion as the worker journals it: one JSON line."""
 
     item_id: str
-    """As in the plan."""
+    """Id of the item in the plan."""
     repeat: int
     """Which completion of the item, from 0."""
     prompt_hash: str
@@ -241,7 +241,7 @@ class SampleRecord(Model):
     completion: str
     """The text, stop string and special tokens excluded."""
     finish_reason: FinishReason | None
-    """Why it ended; None when generation failed."""
+    """Reason for the end of the completion; None when generation failed."""
     num_prompt_tokens: int
     """Tokens given."""
     num_completion_tokens: int
@@ -257,13 +257,13 @@ class SampleRecord(Model):
     batch_size: int
     """Batch size setting it ran at."""
     replica: int
-    """Who made it."""
+    """Number of the replica that made it."""
     attempt: int
     """In which launch."""
     finished_at: float
     """Unix time in seconds."""
     error: str | None = None
-    """Why generation failed, else None."""
+    """Reason for which generation failed; None where it did not."""
     completion_ids: tuple[int, ...] | None = None
     """The tokens made; None unless the worker was told to keep them."""
 
@@ -272,17 +272,17 @@ class CanaryRecord(Model):
     """One canary's answer: one JSON line of canaries.jsonl."""
 
     item_id: str
-    """As in the plan."""
+    """Id of the item in the plan."""
     prompt_hash: str
     """Digest of the token ids that the engine was given."""
     text: str = ""
     """The completion."""
     token_ids: tuple[int, ...] = ()
-    """Its tokens, the end-of-sequence token included."""
+    """Tokens of the completion, the end-of-sequence token included."""
     logprobs: tuple[float | None, ...] | None = None
     """Log-probability of each token, nats, None for one that is not finite; None where the engine cannot tell."""
     error: str | None = None
-    """Why the engine refused it, else None."""
+    """Reason for which the engine refused it; None where it did not."""
 
 
 class Heartbeat(Model):
@@ -334,14 +334,14 @@ class EngineFacts(Model):
     chat_template_digest: str | None = None
     """Digest of the chat template beside them."""
     sampling: SamplingSpec | None = None
-    """How it draws completions."""
+    """Sampling parameters in use."""
 
 
 class WorkerResult(Model):
     """result.json: how the worker ended. Absent when it was killed."""
 
     outcome: WorkerOutcome
-    """How it ended."""
+    """Outcome of the worker."""
     message: str = ""
     """The reason, for people."""
     facts: EngineFacts | None = None
@@ -349,7 +349,7 @@ class WorkerResult(Model):
     num_done: int = 0
     """Samples journalled."""
     started_at: float | None = None
-    """When the process started, Unix time in seconds."""
+    """Start of the process, Unix time in seconds."""
     startup_s: float | None = None
     """From process start to an engine ready for its first request."""
     first_token_s: float | None = None

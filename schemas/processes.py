@@ -11,7 +11,7 @@ class ProcessIdentity(Model):
     boot_id: str
     """The machine's id of its current boot; containers of one machine share it."""
     pid_namespace: str
-    """Where its number counts: containers number their processes apart."""
+    """Namespace of its number: containers number their processes apart."""
     pid: int
     """Process id within the namespace."""
     start_ticks: int

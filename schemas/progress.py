@@ -18,9 +18,9 @@ class ReplicaProgress(Model):
     """One look at one replica."""
 
     replica: int
-    """Its number, from 0."""
+    """Number of the replica, from 0."""
     attempt: int = 1
-    """How many times it has been started by this command."""
+    """Number of times that this command has started it."""
     phase: WorkerPhase
     """What it is doing."""
     num_done: int
@@ -34,7 +34,7 @@ class ReplicaProgress(Model):
     batch_size: int = 0
     """Batch size setting in force."""
     reason: str = ""
-    """Why it waits in the queue, in the scheduler's words."""
+    """Reason for the wait in the queue, in the scheduler's words."""
 
     @property
     def left_s(self) -> float | None:

@@ -40,7 +40,7 @@ class RefreshConfig(Section):
     """Jaccard similarity of 3-word shingles from which two problems count as one. One changed word in 45 leaves 0.87,
     two 0.76."""
     on: RefreshTrigger = "drift"
-    """When an evaluation draws a new version by itself. `command`: never; only `milepost refresh` does."""
+    """Occasion at which an evaluation draws a new version by itself. `command`: never; only `milepost refresh` does."""
     freq_epochs: int | None = Field(default=None, ge=1)
     """Epochs between refreshes on schedule. None: epochs do not matter."""
     freq_steps: int | None = Field(default=None, ge=1)
@@ -94,7 +94,7 @@ class StratumDraw(Model):
     """How many items one stratum gave."""
 
     stratum: dict[str, str]
-    """Its subset values; empty for the one stratum of an unstratified draw."""
+    """Subset values of the stratum; empty for the one stratum of an unstratified draw."""
     wanted: int
     """Items that its share of the pool asks for beside the anchors."""
     had: int
@@ -158,7 +158,7 @@ class VersionOrigin(Model):
     reason: str
     """The source, drift with its features, the schedule, or a command."""
     created_at: datetime
-    """When it was made, with its time zone."""
+    """Time of creation, with its time zone."""
     position: TrainingPosition
     """Of the checkpoint that was about to be evaluated."""
 
@@ -196,13 +196,13 @@ class VersionDraft(Model):
     parent: str | None
     """The version that it follows; None for the first, which is the source as it was."""
     origin: VersionOrigin
-    """Why it was made."""
+    """Reason for the version."""
     prompt_suffix: str | None
     """valid_dataset.prompt_suffix that the items are asked with."""
     system_prompt: str | None
     """valid_dataset.system_prompt that the items are asked with."""
     draw: DrawReport | None
-    """How the items were chosen; None for the source as it was."""
+    """Choice of the items; None for the source as it was."""
     item_digests: dict[str, str]
     """Digest of every item by its id, in the order of the version."""
 

@@ -14,9 +14,9 @@ class RegressionCheck(Model):
     run_id: str
     """The run of that checkpoint."""
     checkpoint: str
-    """That checkpoint, as the user named it."""
+    """Checkpoint of the other run, as the user named it."""
     global_step: int | None
-    """Its training step; None when unknown."""
+    """Training step of the checkpoint; None when unknown."""
     value: float
     """The metric now, over the items that both have."""
     against_value: float
@@ -65,7 +65,7 @@ class GateResult(Model):
     against: str
     """The run that it is held against."""
     comparison: Comparison
-    """How the two compare."""
+    """Comparison of the two."""
     p_value: float
     """Chance of such a drop where there is none (one-sided)."""
     level: float

@@ -14,7 +14,7 @@ class Attempt(Model):
     number: int
     """From 1."""
     started_at: datetime
-    """When the controller took the run up."""
+    """Time at which the controller took the run up."""
     wall_s: float | None = None
     """Seconds the controller held it; None while it runs, and for a controller that was killed."""
     num_replicas: int
@@ -32,7 +32,7 @@ class Attempt(Model):
     replica: int | None = None
     """The one replica that was started again; None where all of them were launched."""
     reason: str = ""
-    """Why it was."""
+    """Reason for the end of the attempt."""
 
 
 class RunState(Model):
@@ -53,17 +53,17 @@ class RunState(Model):
     base: str | None = None
     """The model that a LoRA adapter is applied to, as it names it; None for a whole model."""
     status: RunStatus
-    """Where the run stands."""
+    """Status of the run."""
     started_at: datetime
     """First start."""
     finished_at: datetime | None = None
-    """When it was published."""
+    """Time of publication."""
     attempts: tuple[Attempt, ...] = ()
     """Every launch, the current one last."""
     differences: tuple[str, ...] = ()
     """What changed between attempts, in words."""
     error: str | None = None
-    """Why the last attempt failed."""
+    """Reason for which the last attempt failed."""
     regrade_of: str | None = None
     """The run whose samples this one grades again; None where it made its own."""
 

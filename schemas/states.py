@@ -58,7 +58,7 @@ class WorkerPhase(StrEnum):
     """What a worker is doing, as its heartbeat says; before its first one, what its scheduler says."""
 
     QUEUED = "queued"
-    """Its job waits in the scheduler's queue."""
+    """The replica's job waits in the scheduler's queue."""
     STARTING = "starting"
     """The process runs and imports its engine."""
     LOADING = "loading"
@@ -66,7 +66,7 @@ class WorkerPhase(StrEnum):
     GENERATING = "generating"
     """Samples are being made."""
     IDLE = "idle"
-    """Its samples are made; it waits for some of another replica's."""
+    """The samples are made; the worker waits for some of another replica's."""
     FINISHED = "finished"
     """The result file is written."""
 

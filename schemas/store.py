@@ -12,7 +12,7 @@ class PublishedRun(RunIdentity):
     started_at: datetime
     """First start of the run, UTC."""
     finished_at: datetime
-    """When it was published, UTC."""
+    """Time of publication, UTC."""
     num_planned: int
     """Samples planned."""
     num_scored: int

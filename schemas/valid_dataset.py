@@ -62,7 +62,7 @@ class ValidDatasetConfig(Section):
     """A local .jsonl, .json, .parquet or .csv file; a local folder or hub id, read through `datasets`; or
     `reasoning_gym:<task>[+<task>...][?size=200&seed=1&...]`."""
     name: str | None = Field(default=None, min_length=1)
-    """How reports and the store call the dataset; None takes it from `path`, so that moving a file into another
+    """Name of the dataset in reports and the store; None takes it from `path`, so that moving a file into another
     folder does not rename the dataset."""
     type: Annotated[str, AfterValidator(_generated_type)] | None = Field(
         default=None, json_schema_extra={"allowed": "rl or null"}
@@ -80,7 +80,7 @@ class ValidDatasetConfig(Section):
     """Longest rendered prompt in tokens; an item with a longer one is refused, never cut. None: what the model's
     context leaves beside `max_new_tokens`."""
     format: DatasetFormat = "auto"
-    """How a row is read. `auto` tells it from the columns; `columns` reads `columns`."""
+    """Layout of a row. `auto` tells it from the columns; `columns` reads `columns`."""
     columns: ColumnMapping | None = None
     """The columns of data that no adapter knows."""
     prompt_suffix: str | None = None

@@ -41,7 +41,7 @@ class WatchConfig(Section):
     poll_s: float = Field(default=10.0, gt=0, le=86_400)
     """Seconds between two looks at the folder. What a trainer announces is seen within a second."""
     launcher: Literal["auto", "local", "deployment"] = "auto"
-    """Who runs an evaluation. `local`: a process on this machine. `deployment`: the deployment `evaluate` of the
+    """Launcher of an evaluation. `local`: a process on this machine. `deployment`: the deployment `evaluate` of the
     Prefect server. `auto`: the deployment where PREFECT_API_URL is set and has it, else a process."""
 
 
@@ -56,15 +56,15 @@ class LandedCheckpoint(Model):
     layout: str
     """Whose it is."""
     position: TrainingPosition
-    """How far training had come."""
+    """Position of training."""
     first_step: int
     """Number that its trainer gives to the first training step."""
     number: int
-    """Its turn among those that landed here, from 1; 0 for one that was never whole."""
+    """Turn among the checkpoints that landed here, from 1; 0 for one that was never whole."""
     saved_at: datetime
-    """When its weights were last changed."""
+    """Time of the last change of the weights."""
     landed_at: datetime
-    """When it was seen whole; for one that vanished, when that was noticed."""
+    """Time at which it was seen whole; for one that vanished, when that was noticed."""
     model_name: str = ""
     """Name of the folder that holds its weights until they are evaluated; empty for one that was never whole."""
     held_mark: str | None = None
@@ -94,13 +94,13 @@ class EvaluationRecord(Model):
     weight_digest: str
     """Digest of the weights."""
     identity_digest: str | None = None
-    """As in LandedCheckpoint."""
+    """Digest of the checkpoint's identity."""
     path: Path
     """The checkpoint under which they are evaluated."""
     series: str = ""
     """Tells its attempts from those of a record that was removed to begin anew."""
     state: EvaluationState = "waiting"
-    """Where it stands. `running` with a dead owner is one that was interrupted, and goes on."""
+    """State of the evaluation. `running` with a dead owner is one that was interrupted, and goes on."""
     num_failures: int = 0
     """Attempts that failed."""
     num_outages: int = 0
@@ -114,13 +114,13 @@ class EvaluationRecord(Model):
     started_at: datetime | None = None
     """Start of the last attempt."""
     not_before: datetime | None = None
-    """When the next attempt may start; None: at once."""
+    """Earliest start of the next attempt; None: at once."""
     error: str | None = None
-    """Why the last attempt failed."""
+    """Reason for which the last attempt failed."""
     run_id: str | None = None
     """The published run."""
     finished_at: datetime | None = None
-    """When it was settled."""
+    """Time at which it ended for good."""
 
     @property
     def model_key(self) -> str:
@@ -146,7 +146,7 @@ class EvaluationCell(Model):
     state: CellState
     """`writing`: not whole yet. `unusable`: needs a conversion, or cannot be evaluated. `skipped`: not asked for."""
     detail: str = ""
-    """Why, or until when."""
+    """Reason, or the time until which it waits."""
     run_id: str | None = None
     """The published run."""
 
@@ -198,7 +198,7 @@ class GivenUpEvaluation(Model):
     evaluation: str
     """Experiment, trial and dataset."""
     reason: str
-    """Why the last attempt failed."""
+    """Reason for which the last attempt failed."""
     folder: Path
     """Folder of the attempts: once it is removed, the evaluation is tried anew."""
 

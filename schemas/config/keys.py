@@ -23,7 +23,7 @@ class KeySpec:
     """What the configuration model says of one key."""
 
     path: KeyPath
-    """Where it stands."""
+    """Dotted path of the key, as a tuple."""
     model: type[BaseModel] | None
     """The section's model when the key is a section, else None."""
     type_name: str

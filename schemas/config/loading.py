@@ -24,7 +24,7 @@ class LoadedConfig:
     config: EvaluationConfig
     """The validated configuration."""
     origins: dict[KeyPath, Origin]
-    """Where the value of each key came from, in the order of the models; sections that are null count as keys."""
+    """Origin of the value of each key, in the order of the models; sections that are null count as keys."""
     ignored_sections: tuple[str, ...]
     """Top-level keys of the file that only training reads, in its order."""
     unknown_keys: tuple[str, ...]

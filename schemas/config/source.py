@@ -66,7 +66,7 @@ class Source:
     name: str
     """The file as the user named it."""
     tree: Tree
-    """Its keys and values."""
+    """Keys and values of the file."""
     lines: dict[KeyPath, int]
     """Line of each key, from 1."""
 
@@ -78,9 +78,9 @@ class Override:
     text: str
     """As typed."""
     path: KeyPath
-    """Its key."""
+    """Path of the key."""
     value: Value
-    """Its value."""
+    """Value of the key."""
 
 
 def read_source(path: Path, is_text: IsText) -> Source:

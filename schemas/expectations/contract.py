@@ -34,7 +34,7 @@ class Rule(Model):
     """One rule for every row."""
 
     name: str
-    """How reports call it, such as `item_id is unique`."""
+    """Name of the rule in reports, such as `item_id is unique`."""
     kind: RuleKind
     """What it asks. `null`: the column, which holds a reason, must be empty."""
     column: str | None = None
@@ -53,7 +53,7 @@ class RuleResult(Model):
     """Whether a rule holds."""
 
     name: str
-    """As in the rule."""
+    """Name of the rule."""
     holds: bool
     """Whether every row obeys."""
     num_rows: int
