@@ -74,7 +74,7 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
         config, problem = limit_to_max_tokens(config, reader, origins)
         problems.extend(problem)
     except ValidationError as exc:
-        problems.extend(describe_problems(exc, origins.of))
+        problems.extend(describe_problems(exc, origins.of, reader.failed))
     raise_problems(problems, source.name)
     if config is None:
         raise ConfigError(f"{source.name}: refused without a reason; this is a bug of Milepost, please report it")

@@ -1,6 +1,6 @@
 """Turns what pydantic refuses into lines for a user: key, value, origin, what is allowed, what to do next."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -23,9 +23,20 @@ _OUT_OF_RANGE = frozenset(
 )
 
 
-def describe_problems(exc: ValidationError, origin_of: Callable[[KeyPath], Origin]) -> list[str]:
-    """Return one line per error of `exc`; `origin_of` tells where the value of a key came from."""
-    return [_describe(error, origin_of) for error in exc.errors(include_url=False)]
+def describe_problems(
+    exc: ValidationError, origin_of: Callable[[KeyPath], Origin], reported: Collection[KeyPath] = ()
+) -> list[str]:
+    """Return one line per error of `exc`; `origin_of` tells where the value of a key came from.
+
+    A key in `reported` has been described, and one whose value is `${…}` of a key with an error has that key's error.
+    """
+    errors = [(_path_of(error), error) for error in exc.errors(include_url=False)]
+    wrong = {f"${{{'.'.join(path)}}}" for path, _ in errors}
+    return [
+        _describe(path, error, origin_of)
+        for path, error in errors
+        if path not in reported and origin_of(path).interpolation not in wrong
+    ]
 
 
 def raise_problems(problems: list[str], name: str) -> None:
@@ -41,8 +52,7 @@ def raise_problems(problems: list[str], name: str) -> None:
         raise ConfigError(f"{name}: {len(problems)} problems\n{lines}")
 
 
-def _describe(error: ErrorDetails, origin_of: Callable[[KeyPath], Origin]) -> str:
-    path = _known_path(tuple(str(part) for part in error["loc"]))
+def _describe(path: KeyPath, error: ErrorDetails, origin_of: Callable[[KeyPath], Origin]) -> str:
     spec = find_spec(path)
     message = error["msg"].removeprefix("Value error, ")
     if spec is None:
@@ -64,8 +74,9 @@ def _describe(error: ErrorDetails, origin_of: Callable[[KeyPath], Origin]) -> st
     return f"{spec.dotted}{shown}{place}: {problem}{allowed}{_next_step(spec, message)}"
 
 
-def _known_path(loc: KeyPath) -> KeyPath:
+def _path_of(error: ErrorDetails) -> KeyPath:
     """The longest part of a pydantic location that is a key: positions in lists and names of validators fall away."""
+    loc = tuple(str(part) for part in error["loc"])
     while loc and loc not in key_specs():
         loc = loc[:-1]
     return loc

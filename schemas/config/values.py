@@ -19,6 +19,9 @@ _MISPLACED_FROM: Final = ("gconfig", "valid_dataset", "grading", "vllm", "sglang
 """Sections whose keys, standing at top level, were meant for them: they decide what is generated or scored."""
 _VARIABLE: Final = re.compile(r"oc\.env\s*:\s*([^,}]*)")
 """The name in `${oc.env:NAME}` and `${oc.env:NAME,default}`; one that is itself interpolated is no allowed name."""
+_REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+"""The key in `${a.b}`."""
+_RECURSIVE: Final = "cannot be interpolated: it is recursive, as it leads back to itself; write the value itself"
 _ABSENT: Final = object()
 
 
@@ -33,6 +36,8 @@ class ValueReader:
         self._interpolator = _Interpolator(tree)
         self._text_interpolator = _Interpolator(written)
         self.problems: list[str] = []
+        self.failed: set[KeyPath] = set()
+        """Keys whose value cannot be had; `problems` says why."""
         self.ignored_sections: list[str] = []
         self.unknown_keys: list[str] = []
         self.engine_keys: list[str] = []
@@ -82,6 +87,7 @@ class ValueReader:
 
     def _leaf(self, spec: KeySpec, raw: Value, path: KeyPath) -> object:
         if raw == MISSING:
+            self.failed.add(path)
             self.problems.append(f"{self._at(path, raw)}: still to be filled in; set {spec.dotted}=VALUE")
             return _ABSENT
         value = self._resolve(raw, path)
@@ -99,10 +105,30 @@ class ValueReader:
         self._origins.interpolations[path] = written
         interpolator = self._text_interpolator if as_written or takes_text(path) else self._interpolator
         value, reason = interpolator.resolve(path, written)
-        if reason:
+        if not reason:
+            return value
+        self.failed.add(path)
+        if reason == _RECURSIVE or not self._is_reported(written, path):
             self.problems.append(f"{self._at(path, raw)}: {reason}")
-            return _ABSENT
-        return value
+        return _ABSENT
+
+    def _is_reported(self, written: str, path: KeyPath) -> bool:
+        """Whether `${…}` in the text at `path` leads to a key of ours that is missing or cannot be had either: that key
+        is to blame."""
+        for name in _REFERENCE.findall(written):
+            target = tuple(name.split("."))
+            raw: Value = self._tree
+            for key in target:
+                raw = raw.get(key) if isinstance(raw, dict) else None
+            spec, text = find_spec(target), _interpolated_text(raw)
+            is_open = raw == MISSING or bool(text and self._interpolator.resolve(target, text)[1])
+            if target == path or not (is_open or raw is None):
+                continue
+            if spec is not None and (is_open or spec.required):
+                return True
+            if text and self._is_reported(text, target):
+                return True
+        return False
 
     def _unread(self, path: KeyPath, raw: Value) -> None:
         """Note a key that is no key of ours: ignored, unknown, deciding, or a problem."""
@@ -220,7 +246,9 @@ class _Interpolator:
         except (OmegaConfBaseException, RecursionError) as exc:
             if isinstance(exc, InterpolationToMissingValueError) and self._forbidden:
                 return None, _forbidden(self._forbidden[0])
-            lines = str(exc).splitlines() or ["nested too deep"]
+            if "Recursive" in str(exc) or not str(exc):
+                return None, _RECURSIVE
+            lines = str(exc).splitlines()
             return None, f"cannot be interpolated: {lines[0]}; mend the ${{…}}, or write the value itself"
 
     def _readable(self, value: Value) -> Value:

@@ -119,6 +119,32 @@ def test_all_errors_are_shown_together(write) -> None:
         assert said in message
 
 
+@pytest.mark.parametrize(
+    ("actor", "others", "said"),
+    [
+        ("{path: '???'}", "", "still to be filled in"),
+        ("{path: '${nowhere.x}'}", "", "no key 'nowhere.x'"),
+        ("{}", "", "actor.path is missing"),
+        ("{path: '${oc.env:HF_TOKEN}'}", "", "HF_TOKEN"),
+        ("{path: null}", "", "expected text"),
+        ("{path: ''}", "", "not empty"),
+        ("{path: [a]}", "", "expected text"),
+        ("{}", "ref: {path: '${actor.path}'}\ntrial_name: ${ref.path}\n", "actor.path is missing"),
+    ],
+)
+def test_a_wrong_value_is_blamed_on_its_key_not_on_those_that_refer_to_it(write, actor: str, others: str, said: str):
+    text = f"actor: {actor}\nvalid_dataset: {{path: d, name: '${{actor.path}}'}}\ntokenizer_path: ${{actor.path}}\n"
+    message = refusal(write(text + others))
+    assert message.startswith("actor.path")
+    assert said in message
+    assert "problems" not in message
+
+
+def test_a_text_with_two_references_is_blamed_on_the_wrong_one(write) -> None:
+    text = "actor: {path: 'm-${seed}'}\nvalid_dataset: {path: d}\ntrial_name: '${actor.path}-${nowhere}'\n"
+    assert refusal(write(text)).startswith("trial_name = ")
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "near.yaml").write_text("a: 1")
     (tmp_path / "latin.yaml").write_bytes(b"a: \xff")
