@@ -2,7 +2,8 @@
 reads, and finds misspelt keys."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 from schemas.config.deciding_keys import DECIDING_KEYS, DERIVED_KEYS, ENGINE_SECTIONS, changes_nothing, neutral_values
@@ -233,17 +234,21 @@ class _Interpolator:
 
         if name := _forbidden_variable(written):
             return None, _forbidden(name)
+        refused: list[str] = []
         try:
             if self._root is None:
                 self._root = OmegaConf.create(cast("dict[str, Any]", self._readable(_over_defaults(self._tree))))
             _check_grammar(written)
             node: Any = self._root
-            for key in path:
-                node = node[key]
-            return (OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node), ""
+            with _environment_guarded(refused):
+                for key in path:
+                    node = node[key]
+                return (OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node), ""
         except InterpolationKeyError as exc:
             return None, _missing_key(str(exc), self._tree)
         except (OmegaConfBaseException, RecursionError) as exc:
+            if refused:
+                return None, _forbidden(refused[0])
             if isinstance(exc, InterpolationToMissingValueError) and self._forbidden:
                 return None, _forbidden(self._forbidden[0])
             if "Recursive" in str(exc) or not str(exc):
@@ -264,6 +269,28 @@ class _Interpolator:
             self._forbidden.append(name)
             return MISSING
         return value if _is_well_formed(value) else MISSING
+
+
+@contextmanager
+def _environment_guarded(refused: list[str]) -> Generator[None]:
+    """Keep OmegaConf from variables that may not be read, however `oc.env` is spelt (`${oc.${kind}:HF_TOKEN}`).
+
+    The first of `refused` is the name of such a variable.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.resolvers import oc
+
+    def read(name: str, *default: object) -> str | None:
+        if not may_read_variable(name):
+            refused.append(name)
+            raise ValueError(name)
+        return oc.env(name, *default)
+
+    OmegaConf.register_resolver("oc.env", read, replace=True)
+    try:
+        yield
+    finally:
+        OmegaConf.register_resolver("oc.env", oc.env, replace=True)
 
 
 def _check_grammar(text: str) -> None:

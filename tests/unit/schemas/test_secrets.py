@@ -66,6 +66,10 @@ def test_a_misplaced_address_is_not_echoed(tmp_path, override: str) -> None:
         "trial_name: ${oc.decode:${oc.env:HF_TOKEN}}\n",
         "scheduler: {slurm: {env: {T: '${oc.env:HF_TOKEN}'}}}\n",
         "trial_name: ${oc.env:SECRET_NAME}\n",
+        "trial_name: '${oc.${notes}:HF_TOKEN}'\nnotes: env\n",
+        "trial_name: '${${notes}.env:HF_TOKEN}'\nnotes: oc\n",
+        "trial_name: '${oc.${notes}:HF_TOKEN,none}'\nnotes: env\n",
+        "trial_name: '${oc.decode:\"${notes.a}${notes.b}\"}'\nnotes: {a: '\\${oc.en', b: 'v:HF_TOKEN}'}\n",
     ],
 )
 def test_a_secret_of_the_environment_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
