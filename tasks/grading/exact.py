@@ -19,7 +19,7 @@ from tasks.grading.ratios import compare_ratios, split_ratio
 from tasks.grading.sets import compare_sets, read_set
 from tasks.grading.texts import choice_letter, open_text, plain_text, text_behind_choice
 from tasks.grading.times import clock_time, compare_times
-from tasks.grading.units import unit_ratio
+from tasks.grading.units import area_for, unit_ratio
 
 _WORD: Final = re.compile(r"[^\W\d_]{4,}")
 _NOT_TEXT: Final = re.compile(r"[\\^_=<>{}+*/|]|\b(?:sqrt|sinh?|cosh?|tanh?|log|infinity|infty)\b")
@@ -88,7 +88,7 @@ def _compare_numbers(answer: str, gold: str) -> bool | None:
     gold_value = exact_value(gold)
     if gold_value is None:
         return None
-    answer = _approximation(answer) or answer
+    answer = _approximation(answer) or area_for(answer, gold) or answer
     answer_value = exact_value(answer)
     if gold_value.value.denominator != 1 and _DECIMAL_COMMA.fullmatch(answer):
         with_point = exact_value(answer.replace(",", "."))

@@ -74,6 +74,16 @@ _BRACED_COLON: Final = re.compile(r"\s*\{\s*:\s*\}\s*|\\colon(?![a-zA-Z])\s*")
 _REALS: Final = re.compile(r"\\(?:mathbb|Bbb|mathbf)\s*(?:\{\s*R\s*\}|R)(?!\s*[\^_+*])|\\(?:R|reals)(?![a-zA-Z^])")
 _EMPTY_SET: Final = re.compile(r"\\(?:varnothing|empty)(?![a-zA-Z])")
 _DEGREE: Final = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degree(?![a-zA-Z])")
+_ANGLE: Final = re.compile(
+    r"(\\(?:sin|cos|tan|cot|sec|csc)\s*(?:\^\s*(?:\d|\{\s*-?\d\s*\}))?)\s*"
+    r"(?:\{\s*(\d{1,6}(?:\.\d{1,6})?)\s*DEGREE\s*\}|(\d{1,6}(?:\.\d{1,6})?)\s*DEGREE|(\([^()]{1,60}\)))".replace(
+        "DEGREE", f"(?:{_DEGREE.pattern})"
+    )
+)
+r"""A trigonometric function of degrees: `\sin 30^\circ`, `\cos{60^\circ}`, `\tan^2(x + 45^\circ)`."""
+_NUMBER_OF_DEGREES: Final = re.compile(rf"(\d{{1,6}}(?:\.\d{{1,6}})?)\s*(?:{_DEGREE.pattern})")
+_PLAIN_IN_TEXT: Final = re.compile(r"(?<![\w}^\\])\\text\s*\{\s*([^{}A-Za-z\\]{0,200}\d[^{}A-Za-z\\]{0,200}?)\s*\}")
+r"""Mathematics in words' clothes: `\text{(3, 5)}`."""
 _DOLLAR: Final = re.compile(r"\\?\$")
 _SCIENTIFIC: Final = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,6})(?![\w.])")
 _LEADING_POINT: Final = re.compile(r"(?<![\w.})\]])\.(?=\d)")
@@ -147,6 +157,13 @@ def _join_thousands(match: re.Match[str]) -> str:
     return re.sub(r"\D", "", match.group())
 
 
+def _as_radians(match: re.Match[str]) -> str:
+    name, *braced, bracket = match.groups()
+    if bracket is None:
+        return rf"{name}(\frac{{{braced[0] or braced[1]}\pi}}{{180}})"
+    return name + _NUMBER_OF_DEGREES.sub(r"\\frac{\1\\pi}{180}", bracket)
+
+
 def _brace_roots(text: str) -> str:
     """Turn `sqrt(x)` and `\\sqrt(x)` into `\\sqrt{x}`."""
     for _ in range(16):
@@ -180,6 +197,7 @@ def simplify_markup(text: str) -> str:
         text = _UNIT_FRACTION.sub(r"\\text{\1/\2}\3", text)
         text = _EMPTY_SET.sub(r"\\emptyset ", _SIZING.sub("", text))
         text = text.replace(r"\langle", "(").replace(r"\rangle", ")")
+        text = _PLAIN_IN_TEXT.sub(r"\1", _ANGLE.sub(_as_radians, text))
         text = _SPACED_THOUSANDS.sub(_join_thousands, _NEGATIVE_SPACE.sub("", text))
         text = _DEGREE.sub("", _SPACE.sub(" ", text)).replace(r"\%", "%")
         for long_form, short_form in _RELATIONS:

@@ -19,6 +19,10 @@ _UNIT_COEFFICIENT: Final = re.compile(
 _DECIMAL_FACTOR: Final = re.compile(
     r"(?<![\w.^}])(\d{1,6})\.(\d{1,6})\s?(?=[A-Za-z](?![A-Za-z])|\\(?:pi|sqrt)(?![a-z])|\()"
 )
+_PRODUCT: Final = re.compile(
+    r"(?<![\w.^\\/}])(\d{1,15}|\(-?\d{1,15}(?:\.\d{1,15})?\))\s?(?=\(-?\d{1,15}(?:\.\d{1,15})?\))"
+)
+"""A number before another in brackets, as in `2(3)`: math-verify takes it for a function. `0.2(3)` repeats its 3."""
 _BOTH_SIGNS: Final = re.compile(r"\\(p|m)(?:m|p)(?![a-zA-Z])")
 _BRACED_SET: Final = re.compile(r"\\\{(.*)\\\}", re.DOTALL)
 
@@ -43,6 +47,7 @@ def rewrite_expression(text: str) -> str:
     text = _WHOLE_DECIMAL.sub(r"\1", text)
     text = _UNIT_COEFFICIENT.sub("", _UNIT_EXPONENT.sub(r"\1", text))
     text = _DECIMAL_FACTOR.sub(_as_fraction, text)
+    text = _PRODUCT.sub(r"\1 \\cdot ", text)
     return as_tuple(text)
 
 

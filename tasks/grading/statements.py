@@ -38,6 +38,15 @@ _OPERATOR: Final = re.compile(
 )
 """What shows that an expression goes on: an operator counts only with a number straight behind it, one in words only
 before what it equals."""
+_DENIED_BEFORE: Final = re.compile(
+    r"(?:\b(?:not|never|cannot|rather than|instead of)|n['’]t)(?:\s{1,4}(?:be|equal(?:\s{1,4}to)?))?\s{1,4}[*$(]{0,3}$"
+    r"|(?:≠|!=|\\neq?)\s{0,4}$",
+    re.IGNORECASE,
+)
+"""What shows that the number behind it is no answer: "it isn't 5", "n cannot be 5"."""
+_INSTEAD: Final = re.compile(r"(?:,\s{1,4}not|\brather than|\binstead of)\s{1,4}[*$(]{0,3}$", re.IGNORECASE)
+"""What shows that the answer stands before a denied number: "6, not 5"."""
+_MAX_DENIAL_CHARS: Final = 40
 _DENIED: Final = re.compile(r"not\s{1,4}[*$(]{0,3}")
 _CHOICES_BEHIND: Final = re.compile(r"\s{0,4}(?:[A-Za-z]{1,12}\s{1,4})?or\s{1,4}(?:[$(*]{0,3})[-−]?[\d.$]|[–—]\d")
 """A second number behind the first: "42 or 43" offers a choice, "42–43" a range."""
@@ -77,7 +86,8 @@ class Question:
 def reduce_clause(clause: str, question: Question) -> str | None:
     """Return the answer inside a clause such as `12 apples because ...` or `$x$ is $5$`."""
     if question.kind is GoldKind.CHOICE:
-        match = _CHOICE_AT_START.match(unwrap(clause)) or _CHOICE_WORD.search(clause)
+        words = (match for match in _CHOICE_WORD.finditer(clause) if not _is_denied(clause, match.start()))
+        match = _CHOICE_AT_START.match(unwrap(clause)) or next(words, None)
         return clause if match is None or _SECOND_CHOICE.match(match.string, match.end(1)) else match[1]
     if question.kind is GoldKind.TIME:
         times = find_times(clause)
@@ -85,7 +95,7 @@ def reduce_clause(clause: str, question: Question) -> str | None:
     if question.kind is GoldKind.NUMBER:
         return _stated_number(clause)
     if question.kind is GoldKind.SYMBOLIC:
-        formulas = _formulas(clause)
+        formulas = _formulas(clause, affirmed=True)
         if formulas:
             return ", ".join(formulas) if question.is_list else formulas[-1]
     if question.kind is GoldKind.TEXT:
@@ -109,7 +119,7 @@ def find_last_statement(text: str, question: Question) -> str | None:
         formulas = _formulas(text[-2 * MAX_ANSWER_CHARS :])
         if is_bare and not (formulas and WORDS.search(FORMULA.sub(" ", bare))):
             found = bare
-        elif formulas:
+        elif formulas and not _is_last_formula_denied(text):
             found = ", ".join(formulas) if question.is_list and is_bare else formulas[-1]
     elif is_bare:
         found = bare
@@ -125,7 +135,9 @@ def _last_choice(text: str, *, is_bare: bool) -> str | None:
         return judged
     if start is not None:
         return None if _SECOND_CHOICE.match(text, start.end(1)) else start[1]
-    return None if end is None or _FIRST_CHOICE.search(end.string[: end.start(1)]) else end[1]
+    if end is None or _FIRST_CHOICE.search(end.string[: end.start(1)]) or _is_denied(end.string, end.start(1)):
+        return None
+    return end[1]
 
 
 def _judged_choice(text: str) -> str | None:
@@ -146,8 +158,13 @@ def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return last[0] if last else None
 
 
-def _formulas(text: str) -> list[str]:
-    return [next(group for group in match.groups() if group) for match in FORMULA.finditer(text)]
+def _formulas(text: str, *, affirmed: bool = False) -> list[str]:
+    """Return the formulas of a text; with `affirmed` without those that it says not to be the answer."""
+    return [
+        next(group for group in match.groups() if group)
+        for match in FORMULA.finditer(text)
+        if not (affirmed and _is_denied(text, match.start()))
+    ]
 
 
 def _stated_number(clause: str) -> str | None:
@@ -175,7 +192,7 @@ def _goes_on(text: str, position: int) -> bool:
     return bool(_OPERATOR.match(text, position) or _CHOICES_BEHIND.match(text, position))
 
 
-def _last_number(text: str) -> str | None:
+def _last_number(text: str, *, num_denials: int = 4) -> str | None:
     """Return the last number of a text, or its last formula where no number follows that."""
     if len(text) <= MAX_ANSWER_CHARS and exact_value(unwrap(text)) is not None:
         return text
@@ -183,12 +200,29 @@ def _last_number(text: str) -> str | None:
     formula = last_match(FORMULA, tail)
     if formula is not None and not NUMBER_TOKEN.search(tail, formula.end()):
         content = next(group for group in formula.groups() if group)
+        if _is_denied(tail, formula.start()):
+            return None
         if _is_formula(content):
             return content.rpartition("=")[2]
     last = last_match(NUMBER_TOKEN, text)
     if last is None or _ALTERNATIVE.search(text, max(0, last.start() - 12), last.start()):
         return None  # "5 or 0" offers a choice and states no answer
+    if _is_denied(text, last.start()):
+        instead = _INSTEAD.search(text[max(0, last.start() - _MAX_DENIAL_CHARS) : last.start()])
+        if instead is None or not num_denials:
+            return None
+        return _last_number(text[: last.start() - len(instead.group())], num_denials=num_denials - 1)
     return last.group()
+
+
+def _is_denied(text: str, position: int) -> bool:
+    """Whether the words before a position say that what stands there is no answer."""
+    return bool(_DENIED_BEFORE.search(text[max(0, position - _MAX_DENIAL_CHARS) : position]))
+
+
+def _is_last_formula_denied(text: str) -> bool:
+    last = last_match(FORMULA, text)
+    return last is not None and _is_denied(text, last.start())
 
 
 def _is_formula(text: str) -> bool:

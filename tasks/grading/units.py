@@ -1,6 +1,7 @@
 r"""Units that both an answer and its gold name: `1.5 m` equals `150 \text{ cm}`, and 10 cm are not 10 m."""
 
 import re
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -31,6 +32,10 @@ _DIMENSIONS: Final = {name: dimension for dimension, names in _SIZES.items() for
 _UNIT: Final = re.compile(
     r"[\d}\s](?:\\text\s*\{)?\s*(?P<power>square|sq\.?|cubic|cu\.?)?\s*(?P<name>[A-Za-z¢]+?)s?\s*\}?\s*(?:\^\{?(?P<exponent>[23])\}?)?$"
 )
+_PRODUCT: Final = re.compile(
+    r"(?P<first>\d{1,9}(?:\.\d{1,9})?)\s?(?P<unit>UNIT)\s?(?:x|\*|by|\\times|\\cdot)\s?"
+    r"(?P<second>\d{1,9}(?:\.\d{1,9})?)\s?(?P=unit)".replace("UNIT", r"(?:\\text\s?\{\s?)?[A-Za-z]{1,12}\s?\}?")
+)
 _POWERS: Final = {"square": 2, "sq": 2, "sq.": 2, "cubic": 3, "cu": 3, "cu.": 3}
 
 
@@ -45,6 +50,17 @@ def unit_of(text: str) -> tuple[str, int, Fraction] | None:
         return None
     power = _POWERS[match["power"]] if match["power"] else int(match["exponent"] or 1)
     return _DIMENSIONS[name], power, Fraction(_SIZES[_DIMENSIONS[name]][name]) ** power
+
+
+def area_for(answer: str, gold: str) -> str | None:
+    """Return the product that `5 cm x 6 cm` stands for, `30 cm^2`; None of other texts, and for a gold of length."""
+    match = _PRODUCT.fullmatch(" ".join(simplify_markup(answer).split()))
+    if match is None or unit_of(f"1 {match['unit']}") is None:
+        return None
+    of_gold = unit_of(gold)
+    if of_gold is not None and of_gold[1] != 2:
+        return None
+    return f"{Decimal(match['first']) * Decimal(match['second']):f} {match['unit']}^2"
 
 
 def unit_ratio(answer: str, gold: str) -> Fraction | None:

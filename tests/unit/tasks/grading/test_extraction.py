@@ -55,6 +55,9 @@ def test_the_stated_answer_is_found(text: str, answer: str) -> None:
     [
         ("The answer is for sure D, it can't be A or B", "D", "D"),
         ("I think it's B", "B", "B"),
+        ("The answer is not B", "B", "not B"),
+        ("The answer is not $x+1$", "x+1", "not $x+1$"),
+        ("The answer is $x+2$, not $x+1$", "x+1", "x+2"),
         ("B because it fits", "B", "B"),
         ("The answer is Evelyn.", r"\text{Evelyn}", "Evelyn"),
         (r"\boxed{1} and \boxed{2}", "1,2", "1, 2"),
@@ -75,6 +78,8 @@ def test_the_gold_s_kind_says_what_to_look_for(text: str, gold: str, answer: str
         ("I cannot say.", Absence.NONE),
         (r"\boxed{}", Absence.NONE),
         ("5 or 42", Absence.NONE),
+        ("The answer isn't 42", Absence.NONE),
+        ("not 42" + ", not 42" * 9, Absence.NONE),
         (r"\boxed{41}. No: \boxed{42", Absence.UNREADABLE),
     ],
 )

@@ -23,6 +23,31 @@ def grade(answer: str, gold: str) -> Grade:
 
 
 RIGHT = {
+    "denied numbers": [
+        ("The answer isn't 5. It is 6.", "6"),
+        ("x is 6, not 5", "6"),
+        ("It is 6 rather than 5, not 4", "6"),
+        ("The answer is not B but C", "C"),
+        ("The answer is $x+2$, not $x+1$", "x+2"),
+        ("There are 5, isn't it", "5"),
+        ("Don't worry: 5", "5"),
+        ("It's not just 5", "5"),
+    ],
+    "areas": [
+        ("#5 cm x 6 cm", "5 cm x 6 cm"),
+        ("#5 cm x 6 cm", "30"),
+        (r"#5 \text{ cm} \times 6 \text{ cm}", r"30 \text{ cm}^2"),
+        ("#1.5 m by 2 m", "3"),
+        ("#50 cm x 2 cm", r"0.01 \text{ m}^2"),
+    ],
+    "mathematics in text": [
+        (r"#\text{(3, 5)}", "(3,5)"),
+        ("#(3,5)", r"\text{(3, 5)}"),
+        (r"#\mathrm{[3, 5)}", "[3,5)"),
+        (r"#(\text{3}, \text{5})", "(3,5)"),
+        (r"#\text{10:45}", "10:45"),
+        (r"#\text{1/2}", "0.5"),
+    ],
     "the plain word boxed": [
         (r"\boxed{42}. I have boxed the final answer above.", "42"),
         (r"\boxed{B} and that is all, so the boxed option is B", "B"),
@@ -240,6 +265,22 @@ HUGE = [
 ]
 
 WRONG = {
+    "denied numbers": [
+        ("The answer isn't 5", "5"),
+        ("I conclude that it isn’t $5$", "5"),
+        ("n cannot be 5", "5"),
+        ("It can't equal 5", "5"),
+        ("So n != 5", "5"),
+        ("x is 6, not 5", "5"),
+        ("It is 6 rather than 5", "5"),
+        ("The answer isn't B", "B"),
+        ("The answer is not B but C", "B"),
+    ],
+    "areas": [
+        ("#5 cm x 6 cm", "11"),
+        ("#5 cm x 6 cm", "56"),
+    ],
+    "mathematics in text": [(r"#\text{-3}", "3")],
     "roots and pi without LaTeX": [("#2√13", r"2\sqrt{113}"), ("#8 pi", "8"), ("#√49", "49")],
     "units of both": [
         (r"#15 \text{ m}^2", r"15\mbox{ cm}^2"),
@@ -346,6 +387,10 @@ def test_every_gold_that_is_equated_is_accepted() -> None:
         (r"1\frac12", r"1\frac12"),
         (r"\frac1x+a_1x+a_{1i}", r"\frac1x+a_1x+a_{1i}"),
         ("11x+21i", "11x+21i"),
+        ("2(3)", r"2 \cdot (3)"),
+        ("(1)(-2)(3)", r"(1) \cdot (-2) \cdot (3)"),
+        ("f(3)+x(3)+f_2(8)", "f(3)+x(3)+f_2(8)"),
+        (r"\log_2(8)+\sin^2(3)+2(3,4)+(1,2)(3,4)", r"\log_2(8)+\sin^2(3)+2(3,4)+(1,2)(3,4)"),
     ],
 )
 def test_an_expression_is_rewritten_without_a_change_of_meaning(text: str, rewritten: str) -> None:
@@ -380,6 +425,33 @@ def test_one_sign_of_both_kinds_is_two_expressions(text: str, split: str) -> Non
         (r"\frac{1 \pm \sqrt{5}}{2}", r"\frac{1+\sqrt5}{2}", "wrong"),
         (r"\approx 3\pi", r"3\pi", "correct"),
         (r"\pi \approx 3.14", r"\pi", "correct"),
+        ("5 cm x 6 cm", r"30 \text{ cm}", "wrong"),
+        ("5 cm x 6 m", "30", "wrong"),
+        ("30", "5 cm x 6 cm", "wrong"),
+        (r"\text{(5, 3)}", "(3,5)", "wrong"),
+        (r"\text{3, 5}", "35", "wrong"),
+        (r"5\text{ 3}", "53", "wrong"),
+        (r"x_{\text{1}}", "x_1", "correct"),
+        ("2(3)", "6", "correct"),
+        ("6", "2(3)", "correct"),
+        ("2(-3)", "-6", "correct"),
+        ("(1)(2)(3)", "6", "correct"),
+        ("2(3)", "5", "wrong"),
+        ("2(3)", "23", "wrong"),
+        ("2(-3)", "-1", "wrong"),
+        (r"\sin 30^\circ", "0.5", "correct"),
+        (r"\sin(30°)", r"\frac12", "correct"),
+        (r"\cos{60^{\circ}}", "0.5", "correct"),
+        (r"2\sin 60^\circ", r"\sqrt3", "correct"),
+        (r"\sin^2 30^\circ", r"\frac14", "correct"),
+        (r"\cos(x+45^\circ)", r"\cos(x+\frac{\pi}{4})", "correct"),
+        (r"\sin 20^\circ", r"\cos 70^\circ", "correct"),
+        (r"\sin 30^\circ", "-0.5", "wrong"),
+        (r"\sin 20^\circ", r"\cos 20^\circ", "wrong"),
+        (r"\sin 30", "0.5", "wrong"),
+        (r"\sin 20", r"\sin 20^\circ", "wrong"),
+        (r"30^\circ", "30", "correct"),
+        (r"(2, 30^\circ)", "(2,30)", "correct"),
     ],
 )
 def test_signs_and_approximations_are_read_for_algebra(answer: str, gold: str, outcome: str) -> None:
