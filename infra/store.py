@@ -90,6 +90,7 @@ class Store:
             named = f"table {unknown[0]!r} does not exist" if unknown else "the table 'runs' is missing"
             raise StoreError(f"{named}; a run brings runs and any of {', '.join(TABLES)}")
         if self._file("runs", experiment_name, run_id).exists():
+            remove_abandoned(self._staging)  # its publisher may have been killed before it cleaned up
             return False
         self.check_writable()
         try:

@@ -20,6 +20,8 @@ from infra.machine.processes import identify_process, is_alive
 from schemas.processes import ProcessIdentity
 
 _OWNER: Final = "owner.json"
+_REMOVED: Final = ".removed-"
+"""Start of the name of a folder that is being removed; one that was killed over it leaves it to the next."""
 _ABANDONED_AFTER_S: Final = 7 * 24 * 3600.0
 """Age from which a folder goes whose maker cannot be seen from here, or died before it wrote its name."""
 
@@ -39,7 +41,7 @@ def staging_folder(parent: Path) -> Generator[Path]:
             (folder / _OWNER).write_text(owner.model_dump_json(), "utf-8")
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 def remove_abandoned(parent: Path, *, now: float | None = None) -> int:
@@ -56,10 +58,22 @@ def remove_abandoned(parent: Path, *, now: float | None = None) -> int:
         return 0  # nobody has staged anything yet
     for folder in folders:
         with suppress(FileNotFoundError):  # its maker, or another publisher, was quicker
-            if _is_abandoned(folder, time.time() if now is None else now):
+            if folder.name.startswith(_REMOVED):
                 shutil.rmtree(folder, ignore_errors=True)
-                removed += not folder.exists()
+            elif _is_abandoned(folder, time.time() if now is None else now):
+                removed += _remove(folder)
     return removed
+
+
+def _remove(folder: Path) -> bool:
+    """Remove a folder that nobody uses any more; return whether it is gone.
+
+    It gets a name that says so first: without its owner's file, half a folder would pass for one just made.
+    """
+    with suppress(OSError):  # removed by another publisher, or on a disk that refuses
+        folder = folder.rename(folder.with_name(_REMOVED + folder.name))
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 def _is_abandoned(folder: Path, now: float) -> bool:

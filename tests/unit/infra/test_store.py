@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from datetime import timedelta
@@ -232,6 +233,32 @@ def test_what_a_killed_publisher_left_is_removed_and_a_living_one_is_let_be(tmp_
     holders[1].join()
     assert remove_abandoned(parent) == 1
     assert remove_abandoned(parent) == 0
+
+
+def _die_over_removal(root: Path) -> None:
+    whole = shutil.rmtree
+
+    def half(path: Path, *, ignore_errors: bool) -> None:
+        if not Store(root).runs():
+            whole(path, ignore_errors=ignore_errors)
+            return
+        (path / "owner.json").unlink()
+        os._exit(9)
+
+    shutil.rmtree = half
+    Store(root).publish("r1", "exp", run_tables("r1"))
+
+
+def test_a_publisher_killed_over_its_clean_up_leaves_it_to_the_next(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    publisher = multiprocessing.get_context("fork").Process(target=_die_over_removal, args=(store.root,))
+    publisher.start()
+    publisher.join()
+    assert publisher.exitcode == 9
+    (left,) = staged(store)
+    assert left.name.startswith(".removed-")
+    assert store.publish("r1", "exp", run_tables("r1")) is False
+    assert staged(store) == []
 
 
 def test_a_folder_without_an_owner_goes_by_age(tmp_path: Path) -> None:
