@@ -35,6 +35,7 @@ from flows.commands.logs import logs
 from flows.commands.reports import reports
 from flows.commands.servers import deploy, server
 from flows.commands.steps import Steps
+from flows.commands.view import viewing
 from flows.commands.watching import status, watch
 from flows.orchestration.server_access import load_prefect
 from schemas.errors import ConfigError, MilepostError
@@ -55,6 +56,7 @@ app.add_typer(devcluster)
 app.add_typer(dataset)
 app.add_typer(comparison)
 app.add_typer(reports)
+app.add_typer(viewing)
 app.command()(logs)
 app.command(cls=ConfigCommand)(watch)
 app.command(cls=ConfigCommand)(status)

@@ -19,6 +19,7 @@ from tasks.report.charts import Spec, draw_changes, draw_curves, draw_lengths, d
 from tasks.report.metrics_table import headline_metrics
 from tasks.report.pictures import render_png, render_svg, to_themed_svg
 from tasks.report.sample_choice import bin_lengths, choose_samples
+from tasks.report.sample_search import describe_choices
 from tasks.report.series import Overview, Point, Series
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _TEMPLATE: Final = "overview.html.jinja"
 _FIRST_METRIC: Final = "accuracy"
+_ABOUT_SERVED: Final = "All samples; without a checkpoint chosen, those of the latest ones."
 _MAX_NAME: Final = 40
 """Letters of a checkpoint's name in the table; its end tells it from others."""
 
@@ -60,11 +62,18 @@ class OverviewReport:
     charts: tuple[Chart, ...]
     """Charts, the curve of accuracy first."""
     samples: list[dict[str, Any]]
-    """Samples to read."""
+    """Samples to read, where no server has them."""
+    server_version: str = ""
+    """State of the store that a server shows; empty for a page that stands alone."""
 
 
-def make_report(store: Store, overview: Overview) -> OverviewReport:
+def make_report(store: Store, overview: Overview, *, server_version: str = "") -> OverviewReport:
     """Return the report of an overview; reads the scores that are compared and the samples that are shown.
+
+    Args:
+        store: Where its runs are published.
+        overview: What is reported.
+        server_version: State of the store, where a server has the samples; empty: the page holds a choice of them.
 
     Raises:
         StoreError: the store cannot be read.
@@ -72,7 +81,11 @@ def make_report(store: Store, overview: Overview) -> OverviewReport:
     changes = find_changes(store, overview)
     charts = [*_curves(overview), *_forest(changes), *_pass_at_k(overview), *_lengths(store, overview)]
     return OverviewReport(
-        overview=overview, changes=changes, charts=tuple(charts), samples=choose_samples(store, overview)
+        overview=overview,
+        changes=changes,
+        charts=tuple(charts),
+        samples=[] if server_version else choose_samples(store, overview),
+        server_version=server_version,
     )
 
 
@@ -112,11 +125,27 @@ def render_report(report: OverviewReport, *, title: str) -> str:
         events=overview.events,
         has_steps=overview.has_steps,
         samples=report.samples,
+        settings=_settings(report),
+        about_samples=_ABOUT_SERVED if report.server_version else _about_chosen(len(report.samples)),
         runs=_tabulate_runs(overview),
         num_runs=len(overview.runs),
         num_datasets=len(overview.datasets),
         has_dummy=any(run.is_dummy for run in overview.runs),
         dummy=DUMMY_ENGINE,
+    )
+
+
+def _settings(report: OverviewReport) -> dict[str, Any]:
+    """Return what the page's script needs to know."""
+    is_served = bool(report.server_version)
+    choices = describe_choices(report.overview, latest_only=not is_served)
+    return choices | {"server": is_served, "version": report.server_version}
+
+
+def _about_chosen(num_samples: int) -> str:
+    return (
+        f"{num_samples:,} samples of the latest checkpoints, chosen evenly over verdicts and over those that changed "
+        "since the checkpoint before; the store has all."
     )
 
 

@@ -3,12 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.dataset as pads
 
 from infra.store import Store
+from tasks.report.sample_search import SHOWN_COLUMNS, name_checkpoint, read_verdicts, to_shown
 from tasks.report.series import Overview, Series
 
 NUM_SAMPLES: Final = 400
@@ -18,23 +20,6 @@ _MAX_LETTERS: Final = 12_000
 _NUM_BINS: Final = 6
 _MAX_CHECKPOINTS: Final = 10
 """Checkpoints of a heatmap; of more, those evenly spread over training."""
-_MIN_IN_CELL: Final = 1
-_TEXTS: Final = ("prompt", "completion", "gold", "answer", "error")
-_COLUMNS: Final = (
-    "run_id",
-    "checkpoint",
-    "global_step",
-    "dataset",
-    "item_id",
-    "repeat",
-    "verdict",
-    "score",
-    "finish_reason",
-    "num_completion_tokens",
-    "subsets",
-    "replica",
-    *_TEXTS,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +70,7 @@ def _bin_series(store: Store, series: Series) -> Iterator[LengthBin]:
             yield LengthBin(
                 dataset=series.dataset,
                 series=series.name,
-                checkpoint=run.checkpoint if run.global_step is None else f"step {run.global_step}",
+                checkpoint=name_checkpoint(run),
                 place=place,
                 label=f"{edges[number]}–{edges[number + 1] - (0 if last else 1)}",
                 order=int(number),
@@ -105,57 +90,37 @@ def choose_samples(store: Store, overview: Overview, *, num_samples: int = NUM_S
 
 
 def _choose(store: Store, series: Series, share: int) -> list[dict[str, Any]]:
-    light = ["item_id", "repeat", "verdict", "score"]
-    samples = store.table("samples", run_id=series.latest.run_id)
-    verdicts = samples.to_table(columns=light)
-    before = (
-        _scores(store.table("samples", run_id=series.runs[-2].run_id).to_table(columns=light))
-        if len(series.runs) > 1
-        else {}
-    )
-    strata: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    flips: dict[int, str] = {}
-    for row, each in enumerate(verdicts.to_pylist()):
-        flips[row] = _flip(before.get((each["item_id"], each["repeat"])), each["score"])
-        strata[each["verdict"], flips[row]].append(row)
-    keys = [f"{each['item_id']}:{each['repeat']}" for each in verdicts.select(["item_id", "repeat"]).to_pylist()]
-    chosen = _even_choice([sorted(rows, key=lambda row: _hash(keys[row])) for _, rows in sorted(strata.items())], share)
-    found = samples.take(pa.array(chosen), columns=list(_COLUMNS)).to_pylist(maps_as_pydicts="strict")
-    return [_shown(sample, series, flips[row]) for row, sample in zip(chosen, found, strict=True)]
+    verdicts = read_verdicts(store, series, len(series.runs) - 1).to_pylist()
+    strata: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for each in verdicts:
+        strata[each["verdict"], each["flip"]].append(each)
+    ordered = [sorted(members, key=_hash) for _, members in sorted(strata.items())]
+    chosen = {(each["item_id"], each["repeat"]): each["flip"] for each in _even_choice(ordered, share)}
+    wanted = pads.field("item_id").isin([item for item, _ in chosen])
+    table = store.table("samples", run_id=series.latest.run_id).to_table(columns=list(SHOWN_COLUMNS), filter=wanted)
+    found = {(row["item_id"], row["repeat"]): row for row in table.to_pylist(maps_as_pydicts="strict")}
+    common = {"series": series.name, "checkpoint": name_checkpoint(series.latest)}
+    return [to_shown(_cut_texts(found[key])) | common | {"flip": flip} for key, flip in sorted(chosen.items())]
 
 
-def _scores(table: pa.Table) -> dict[tuple[str, int], float | None]:
-    return {(row["item_id"], row["repeat"]): row["score"] for row in table.to_pylist()}
-
-
-def _flip(before: float | None, after: float | None) -> str:
-    if before is None or after is None or before == after:
-        return ""
-    return "became right" if after > before else "became wrong"
-
-
-def _even_choice(strata: Sequence[Sequence[int]], share: int) -> list[int]:
-    """Return up to `share` rows, from each stratum in turn until it is used up."""
-    chosen: list[int] = []
+def _even_choice(strata: Sequence[Sequence[dict[str, Any]]], share: int) -> list[dict[str, Any]]:
+    """Return up to `share` members, from each stratum in turn until it is used up."""
+    chosen: list[dict[str, Any]] = []
     for depth in range(max(map(len, strata), default=0)):
-        for rows in strata:
-            if depth < len(rows) and len(chosen) < share:
-                chosen.append(rows[depth])
+        for members in strata:
+            if depth < len(members) and len(chosen) < share:
+                chosen.append(members[depth])
         if len(chosen) >= share:
             break
-    return sorted(chosen)
+    return chosen
 
 
-def _hash(key: str) -> bytes:
-    from hashlib import blake2b
-
-    return blake2b(key.encode(), digest_size=8).digest()
+def _hash(sample: dict[str, Any]) -> bytes:
+    return blake2b(f"{sample['item_id']}:{sample['repeat']}".encode(), digest_size=8).digest()
 
 
-def _shown(sample: dict[str, Any], series: Series, flip: str) -> dict[str, Any]:
-    texts = {name: _cut(sample[name]) for name in _TEXTS}
-    subsets = [f"{key}={value}" for key, value in sample.pop("subsets").items()]
-    return sample | texts | {"series": series.name, "flip": flip, "subsets": subsets}
+def _cut_texts(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample | {name: _cut(sample[name]) for name in ("prompt", "completion", "gold", "answer", "error")}
 
 
 def _cut(text: str | None) -> str | None:

@@ -2,11 +2,15 @@
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tasks.report.overview_page import make_report, write_report
 from tasks.report.series import read_overview
@@ -76,3 +80,43 @@ def test_the_page_asks_nobody_and_shows_samples(browser: Browser, report: Path, 
     assert said == []
     assert page.title() == HOSTILE
     page.close()
+
+
+def test_a_server_shows_all_samples_to_who_has_the_token_and_to_nobody_else(browser: Browser, tmp_path: Path) -> None:
+    for step, right in ((100, 20), (200, 45)):
+        publish_run(tmp_path, f"run-{step}", right=right, of=300, step=step)
+    command = [sys.executable, "-P", "-m", "milepost", "view", "--port", "0", "--fileroot", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+        assert server.stdout is not None
+        opened = server.stdout.readline().split()[1]
+        address = opened.partition("/?")[0]
+
+        def status_of(path: str, **headers: str) -> int:
+            return httpx.get(f"{address}{path}", headers=headers, timeout=60, trust_env=False).status_code
+
+        assert [status_of(path) for path in ("/", "/?token=x", "/api/samples", "/api/state", "/run/run-100")] == [
+            403
+        ] * 5
+        assert status_of("/", Host="evil.example") == 400
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
+        page.goto(opened)
+        assert page.url == f"{address}/"  # the token is out of the address
+        expect(page.locator("#count")).to_have_text("the first 200 of 300 samples")
+        page.locator("#flip").select_option("became right")
+        expect(page.locator("#count")).to_have_text("25 samples")
+        page.locator("#checkpoint").select_option("step 100")
+        expect(page.locator("#count")).to_have_text("0 samples")  # nothing is before the first
+        page.locator("#flip").select_option("")
+        page.locator("#search").fill("ANSWER 299")
+        expect(page.locator("#count")).to_have_text("1 samples")
+        expect(page.locator("#sample")).to_contain_text("step 100 · problem i299 · repeat 0")
+        publish_run(tmp_path, "run-300", right=50, of=300, step=300)
+        page.get_by_role("button", name="New results").click()
+        expect(page.locator("table").first).to_contain_text("step 300")
+        answer = page.request.get(f"{address}/api/sample?run_id=../x&item_id=i0&repeat=0")
+        assert (answer.status, page.request.get(f"{address}/run/run-300").status) == (404, 404)
+        page.close()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 130
