@@ -106,11 +106,9 @@ def _may_be_multimodal(config: JsonObject) -> bool:
 
 def _has_tokenizer_class(name: object, model_type: object) -> bool | None:
     """Return whether transformers has a tokenizer for a model; None where transformers is not installed."""
-    try:
-        auto: Any = import_module("transformers.models.auto.tokenization_auto")
-    except ImportError:
+    classes: Mapping[str, str | None] | None = _read_list("tokenization_auto", "TOKENIZER_MAPPING_NAMES")
+    if classes is None:
         return None
-    classes: Mapping[str, str | None] = auto.TOKENIZER_MAPPING_NAMES
     known = {each.removesuffix("Fast") for each in classes.values() if each} | _GENERAL_TOKENIZERS
     return (isinstance(model_type, str) and model_type in classes) or (
         isinstance(name, str) and name.removesuffix("Fast") in known
@@ -127,10 +125,14 @@ def _is_causal(model_type: object) -> bool | None:
 
 def _is_listed(model_type: object, module: str, names: str) -> bool | None:
     """Return whether one of transformers' lists has a model_type; None where transformers is not installed."""
+    listed = _read_list(module, names)
+    return None if listed is None else isinstance(model_type, str) and model_type in listed
+
+
+def _read_list(module: str, names: str) -> Any:
     # it warns that it finds no torch, which its lists do without
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
-        listed: Any = getattr(import_module(f"transformers.models.auto.{module}"), names)
+        return getattr(import_module(f"transformers.models.auto.{module}"), names)
     except ImportError:
         return None
-    return isinstance(model_type, str) and model_type in listed

@@ -18,6 +18,7 @@ from infra.checkpoints.findings import list_names
 from infra.checkpoints.safetensors_header import read_header
 from infra.tokenizer.files import read_json_object
 from schemas.errors import EngineError
+from schemas.inference import EngineName
 
 LoadingReport = Mapping[str, Iterable[Any]]
 """What `from_pretrained` gives for output_loading_info."""
@@ -32,24 +33,25 @@ def check_loading_report(report: LoadingReport, model_class: str, folder: Path) 
     Raises:
         EngineError: the checkpoint lacks tensors, has others than the class, or some of other shapes, named.
     """
-    _check(read_loading_report(report, model_class), folder)
+    _check(read_loading_report(report, model_class), "transformers", folder)
 
 
 def check_nothing_is_left_out(folder: Path) -> None:
     """Check that transformers' class of this architecture has a place for each tensor, without reading a weight.
 
     For engines that leave out in silence what they do not know, or take the part of a tensor that they have room for.
-    Quantised weights, others than safetensors and architectures that transformers has no class for are not checked,
-    which a line on stderr says.
+    Of quantised weights it checks that none is missing, as they get no marks (vllm_weights.py). Others than safetensors
+    and architectures that transformers has no class for are not checked, which a line on stderr says.
 
     Raises:
-        EngineError: tensors that the class does not have, or has in another shape, named.
+        EngineError: tensors that the class does not have, or has in another shape, or quantised ones that are missing.
     """
     comparison = compare_with_class(folder, sorted(folder.glob("*.safetensors")))
     if comparison.skipped:
         print(f"weights not compared with transformers' class: {comparison.skipped}", file=sys.stderr)
-    if not comparison.missing:  # else the engine has names of its own, and fills or refuses what it has not
-        _check(comparison, folder)
+    # the engine may have names of its own: what it did not fill its marks show
+    if not comparison.missing or _is_quantised(folder):
+        _check(comparison, "vllm", folder)
 
 
 def compare_with_class(folder: Path, files: Sequence[Path]) -> ClassComparison:
@@ -77,8 +79,8 @@ def read_loading_report(report: LoadingReport, model_class: str) -> ClassCompari
     )
 
 
-def _check(comparison: ClassComparison, folder: Path) -> None:
-    problem = find_class_problem(comparison, "transformers")
+def _check(comparison: ClassComparison, engine: EngineName, folder: Path) -> None:
+    problem = find_class_problem(comparison, engine)
     if problem is not None:
         raise EngineError(f"{folder.name}: {problem}")
 

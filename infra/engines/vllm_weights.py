@@ -50,7 +50,8 @@ def _check_loading(loader_class: Any) -> None:
     load: Any = loader_class.load_weights
 
     def load_weights(self: object, model: Any, model_config: Any) -> None:
-        if model_config.quantization is not None:  # scales have defaults that a checkpoint may lack
+        # scales have defaults that a checkpoint may lack, and packed integers have no NaN
+        if model_config.quantization is not None:
             load(self, model, model_config)
             return
         mark_uninitialised(model)

@@ -10,7 +10,7 @@ import pytest
 
 from infra.checkpoints.class_comparison import ClassComparison
 from schemas.inference import EngineName, EngineSpec, SamplingSpec
-from tests.support.damaged_checkpoints import DAMAGES, FAMILIES, lost_projection, make_damaged, make_families
+from tests.support.damaged_checkpoints import DAMAGES, FAMILIES, QUANTISED, lost_projection, make_damaged, make_families
 from tests.support.engine_driver import Answer, Answers, Prompt, Round, Scenario
 from tests.support.engine_environment import (
     CHECKPOINT,
@@ -93,7 +93,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[EngineName], Ans
         if engine not in known:
             folder: Path = tmp_path_factory.mktemp(engine)
             headers = make_families(folder) if engine == "transformers" else ()
-            damaged = make_damaged(folder, CHECKPOINT)
+            damaged = make_damaged(folder, CHECKPOINT, with_quantised=engine == "vllm")
             played = scenario(engine).model_copy(update={"damaged": damaged, "headers": headers})
             (folder / "scenario.json").write_text(played.model_dump_json())
             command = [ENGINE_PYTHON, "-m", "tests.support.engine_driver", "scenario.json", "answers.json"]
@@ -143,6 +143,10 @@ def test_weights_that_are_not_those_of_the_class_are_refused_by_name(answers: An
     tensor, _ = DAMAGES[name]
     is_joined = answers.facts.engine == "vllm" and name == "without-q"
     assert ("qkv_proj" if is_joined else tensor.split(".")[-2]) in answers.refusals[name]
+
+
+def test_quantised_weights_that_are_missing_are_named(play: Callable[[EngineName], Answers]) -> None:
+    assert "missing: model.norm.weight" in play("vllm").refusals[QUANTISED]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

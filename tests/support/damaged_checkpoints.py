@@ -46,14 +46,21 @@ DAMAGES: Final[dict[str, tuple[str, tuple[int, ...] | None]]] = {
 """Folder name to the tensor that is damaged, and the shape that it is given; None where it is left out."""
 
 
-def make_damaged(root: Path, tokenizer: Path) -> tuple[Path, ...]:
+QUANTISED: Final = "quantised, without-norm"
+"""Name of the folder of a quantised checkpoint that lacks its last norm, of which vLLM would make ones."""
+_GPTQ: Final[dict[str, object]] = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+
+
+def make_damaged(root: Path, tokenizer: Path, *, with_quantised: bool = False) -> tuple[Path, ...]:
     """Write one checkpoint per damage into `root`, with the tokenizer of another, and return their folders."""
     folders: list[Path] = []
-    for name, (tensor, shape) in DAMAGES.items():
+    damages = DAMAGES | ({QUANTISED: DAMAGES["without-norm"]} if with_quantised else {})
+    for name, (tensor, shape) in damages.items():
         folder = root / name
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(_CONFIG))
+        (folder / "config.json").write_text(json.dumps(_CONFIG | (_GPTQ if name == QUANTISED else {})))
         tensors = {key: value for key, value in _TENSORS.items() if key != tensor}
+        tensors = _as_gptq(tensors) if name == QUANTISED else tensors
         (folder / "model.safetensors").write_bytes(safetensors(tensors | ({} if shape is None else {tensor: shape})))
         for file in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copyfile(tokenizer / file, folder / file)
@@ -89,7 +96,7 @@ def make_families(root: Path) -> tuple[Path, ...]:
             }
             config = dict(saved["config"])
             if "quantised" in kind:
-                config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+                config |= _GPTQ
                 tensors = _as_gptq(tensors)
             folder = root / f"{family}: {kind}"
             folder.mkdir()
