@@ -19,6 +19,8 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.command_server import cpu_s_of_ended_commands
+
 ROOT = Path(__file__).resolve().parent.parent
 UNIT_TESTS = ROOT / "tests" / "unit"
 SLURM = "needs_slurm"
@@ -118,7 +120,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 def _cpu_s() -> float:
     """Processor time of this process, and of those that it has waited for."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + cpu_s_of_ended_commands()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -30,7 +30,7 @@ from tasks.alerts.task import PREFECT_FAILURES
 GPU_LIMIT: Final = "milepost-gpus"
 _LEASE_S: Final = 120.0
 """Time after which slots that nobody renews are free again; the server looks every 15 s."""
-_RENEW_S: Final = 30.0
+_RENEWALS_PER_LEASE: Final = 4
 _ASK_S: Final = 3.0
 
 logger = logging.getLogger(__name__)
@@ -53,10 +53,15 @@ def check_budget(config: EvaluationConfig) -> None:
 
 
 @contextmanager
-def gpus_held(config: EvaluationConfig, stopping: threading.Event) -> Generator[None]:
+def gpus_held(config: EvaluationConfig, stopping: threading.Event, *, lease_s: float = _LEASE_S) -> Generator[None]:
     """Hold the evaluation's share of the budget while the block runs; wait for it until `stopping` is set.
 
     Without a budget this is one question to the server, and without a server nothing.
+
+    Args:
+        config: The evaluation.
+        stopping: Set when the evaluation ends before it has its share.
+        lease_s: Time after which the server frees the share of a process that was killed, seconds.
 
     Raises:
         LaunchError: the budget was made smaller than what the evaluation needs.
@@ -64,7 +69,7 @@ def gpus_held(config: EvaluationConfig, stopping: threading.Event) -> Generator[
     if _read_limit() is None:
         yield
         return
-    share = _Share(num_gpus(config))
+    share = _Share(num_gpus(config), lease_s)
     _wait_for_share(share, config, stopping)
     ended = threading.Event()
     thread = threading.Thread(target=share.keep, args=(ended,), name="gpu-budget", daemon=True)
@@ -98,8 +103,9 @@ def ensure_budget(client: SyncPrefectClient, gpus: int) -> list[Registration]:
 class _Share:
     """Slots of the budget, lent to this process."""
 
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, lease_s: float) -> None:
         self._num_slots = num_slots
+        self._lease_s = lease_s
         self._lease: UUID | None = None
 
     def take(self, client: SyncPrefectClient) -> bool:
@@ -109,7 +115,9 @@ class _Share:
             httpx.HTTPError: the server is out of reach, or refuses for another reason.
         """
         try:
-            reply = client.increment_concurrency_slots_with_lease([GPU_LIMIT], self._num_slots, "concurrency", _LEASE_S)
+            reply = client.increment_concurrency_slots_with_lease(
+                [GPU_LIMIT], self._num_slots, "concurrency", self._lease_s
+            )
         except httpx.HTTPStatusError as exc:
             if exc.response.status_code == HTTPStatus.LOCKED:
                 return False
@@ -119,7 +127,7 @@ class _Share:
 
     def keep(self, ended: threading.Event) -> None:
         """Renew the loan until `ended`. A server that comes back after the time was up is asked for another one."""
-        while not ended.wait(_RENEW_S):
+        while not ended.wait(self._lease_s / _RENEWALS_PER_LEASE):
             with suppress(*PREFECT_FAILURES), get_client(sync_client=True) as client:
                 self._renew(client)
 
@@ -128,7 +136,7 @@ class _Share:
             self.take(client)
             return
         try:
-            client.renew_concurrency_lease(self._lease, _LEASE_S)
+            client.renew_concurrency_lease(self._lease, self._lease_s)
         except httpx.HTTPStatusError as exc:
             if exc.response.status_code == HTTPStatus.GONE:
                 self._lease = None

@@ -9,7 +9,7 @@ import pytest
 
 from infra.devcluster.cluster import DevCluster
 from tests.support.alert_sink import Sink
-from tests.support.prefect_server import CONFIG, Served, prefect_server, serve
+from tests.support.prefect_server import CONFIG, Served, fill_home, prefect_server, serve
 from tests.support.slurm_cluster import ask, require_slurm, talk_to, wait_until
 
 
@@ -41,9 +41,11 @@ def cluster(running_cluster: DevCluster, monkeypatch: pytest.MonkeyPatch) -> Ite
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """No Prefect settings but ours, one thread per engine process."""
+    home = tmp_path_factory.mktemp("prefect")
+    fill_home(home)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return inherited | {
-        "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect")),
+        "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_TASK_RUNNER_THREAD_POOL_MAX_WORKERS": "1",  # a user's own: replicas get a thread each all the same
         "DO_NOT_TRACK": "1",
@@ -55,6 +57,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture
 def own_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """The same with a PREFECT_HOME of the test's own: for a Prefect server beside the shared one."""
+    fill_home(tmp_path / "prefect")
     return environment | {"PREFECT_HOME": str(tmp_path / "prefect")}
 
 

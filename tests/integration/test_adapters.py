@@ -17,7 +17,7 @@ from tests.support.engine_environment import (
     engine_process_environment,
     require_engine,
 )
-from tests.support.evaluation_commands import CONFIG, Command, own_cores, samples_of
+from tests.support.evaluation_commands import CONFIG, SUMS, Command, own_cores, samples_of
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(1200)]
 
@@ -95,7 +95,8 @@ def test_an_adapter_is_evaluated_on_its_base_and_the_run_says_so(
         f"actor.path={made / 'adapter'}",
         f"cluster.fileroot={tmp_path / 'out'}",
         "rollout.backend=transformers:d2",
-        "valid_dataset.path=reasoning_gym:chain_sum?size=4&seed=1",
+        f"valid_dataset.path={SUMS}",
+        "valid_dataset.limit=4",
         "gconfig.max_new_tokens=8",
     ]
     summary = Command(tmp_path, arguments, environment | {"PREFECT_API_URL": api}, cores=own_cores()).summary()

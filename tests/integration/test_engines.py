@@ -49,7 +49,7 @@ def repeats(question: str, count: int) -> tuple[Prompt, ...]:
 
 def scenario(engine: EngineName) -> Scenario:
     spec = EngineSpec(
-        engine=engine, model_path=CHECKPOINT, dtype="float32", max_model_len=MAX_MODEL_LEN, batch_size=4, seed=1
+        engine=engine, model_path=CHECKPOINT, dtype="float32", max_model_len=MAX_MODEL_LEN, batch_size=16, seed=1
     )
     hot = sampling(temperature=1.0)
     bad = (
@@ -59,26 +59,30 @@ def scenario(engine: EngineName) -> Scenario:
         Prompt(request_id="good", token_ids=chat_token_ids("Say hello.")),
     )
     emoji = prompts(("Repeat exactly: 🙂🙃🙂🙃 你好，世界",))
-    rounds = (
-        Round(name="greedy", sampling=sampling(), prompts=prompts()),
+    # the later ones share the engine, which takes a step for all of them at once and lets some of them wait
+    together = (
         Round(name="greedy in another order", sampling=sampling(), prompts=prompts(QUESTIONS[::-1])),
-        Round(name="hot", sampling=hot, prompts=repeats(QUESTIONS[1], 4)),
-        Round(name="hot alone", sampling=hot, prompts=repeats(QUESTIONS[1], 2)[1:]),
-        Round(name="hot among others", sampling=hot, prompts=prompts(seed=5)[2:] + repeats(QUESTIONS[1], 2)[1:]),
-        Round(name="top 1", sampling=sampling(temperature=1.0, top_k=1), prompts=prompts(seed=9)),
-        Round(name="tiny nucleus", sampling=sampling(temperature=1.0, top_p=1e-6), prompts=prompts(seed=9)),
-        Round(name="no stop", sampling=sampling(max_new_tokens=24), prompts=prompts(QUESTIONS[2:3])),
-        Round(name="stop", sampling=sampling(stop=("!!", STOP), max_new_tokens=24), prompts=prompts(QUESTIONS[2:3])),
         Round(name="long enough", sampling=sampling(max_new_tokens=40), prompts=prompts(QUESTIONS[:1])),
         Round(name="at least", sampling=sampling(max_new_tokens=40, min_new_tokens=30), prompts=prompts(QUESTIONS[:1])),
+        Round(name="no stop", sampling=sampling(max_new_tokens=24), prompts=prompts(QUESTIONS[2:3])),
+        Round(name="stop", sampling=sampling(stop=("!!", STOP), max_new_tokens=24), prompts=prompts(QUESTIONS[2:3])),
         Round(name="unicode", sampling=sampling(max_new_tokens=24), prompts=emoji),
         *(Round(name=f"cut {n}", sampling=sampling(max_new_tokens=n), prompts=emoji) for n in CUTS),
+        Round(name="top 1", sampling=sampling(temperature=1.0, top_k=1), prompts=prompts(seed=9)),
+        Round(name="tiny nucleus", sampling=sampling(temperature=1.0, top_p=1e-6), prompts=prompts(seed=9)),
         Round(
             name="logprobs",
             sampling=sampling(),
             prompts=(Prompt(request_id="asked", token_ids=chat_token_ids(QUESTIONS[0]), with_logprobs=True),),
         ),
         Round(name="bad", sampling=sampling(max_new_tokens=4), prompts=bad),
+    )
+    rounds = (
+        Round(name="greedy", sampling=sampling(), prompts=prompts()),
+        Round(name="hot", sampling=hot, prompts=repeats(QUESTIONS[1], 4)),
+        Round(name="hot alone", sampling=hot, prompts=repeats(QUESTIONS[1], 2)[1:]),
+        Round(name="hot among others", sampling=hot, prompts=prompts(seed=5)[2:] + repeats(QUESTIONS[1], 2)[1:]),
+        *(part.model_copy(update={"joins_previous": number > 0}) for number, part in enumerate(together)),
     )
     return Scenario(engine=spec, num_threads=1, rounds=rounds)
 

@@ -29,6 +29,7 @@ from tests.support.engine_environment import CHECKPOINT, require_engine
 from tests.support.evaluation_commands import (
     CONFIG,
     END_S,
+    SUMS,
     Command,
     ended,
     keys,
@@ -76,17 +77,25 @@ def evaluate(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[
 
 @pytest.fixture
 def evaluate_alone(own_environment: dict[str, str], tmp_path: Path) -> Iterator[Evaluate]:
-    """Starts commands that must bring a Prefect server of their own, on a machine that Prefect has never seen."""
-    yield from _starter(own_environment, tmp_path)
+    """Starts commands that must bring a Prefect server of their own."""
+    yield from _starter(own_environment, tmp_path, is_fresh=True)
 
 
-def _starter(environment: dict[str, str], folder: Path) -> Iterator[Evaluate]:
+@pytest.fixture
+def evaluate_on_new_machine(environment: dict[str, str], tmp_path: Path) -> Iterator[Evaluate]:
+    """The same on a machine that Prefect has never seen."""
+    yield from _starter(environment | {"PREFECT_HOME": str(tmp_path / "no-prefect-yet")}, tmp_path, is_fresh=True)
+
+
+def _starter(environment: dict[str, str], folder: Path, *, is_fresh: bool = False) -> Iterator[Evaluate]:
     started: list[Command] = []
     cores = own_cores()
 
     def start(engine: str, overrides: Sequence[str] = (), *, fileroot: Path = folder / "out", size: int = 8) -> Command:
         config = folder / "config.yaml"
         config.write_text(CONFIG)
+        sums = (f"valid_dataset.path={SUMS}", f"valid_dataset.limit={size}")
+        procedural = (f"valid_dataset.path=reasoning_gym:chain_sum+basic_arithmetic?size={size}&seed=1",)
         command = Command(
             folder,
             [
@@ -96,10 +105,11 @@ def _starter(environment: dict[str, str], folder: Path) -> Iterator[Evaluate]:
                 f"cluster.fileroot={fileroot}",
                 f"rollout.backend={engine}",
                 "rollout.max_concurrent_rollouts=4",
-                f"valid_dataset.path=reasoning_gym:chain_sum+basic_arithmetic?size={size}&seed=1",
+                *(sums if any("stand_in" in each for each in overrides) else procedural),
                 *overrides,
             ],
             environment,
+            is_fresh=is_fresh,
             # engine threads that outnumber free cores are ten times slower: as many cores as replicas, in turn
             cores=[cores[(len(started) + number) % len(cores)] for number in range(int(engine[-1]))],
         )
@@ -312,9 +322,9 @@ def test_replicas_submitted_before_an_interruption_are_stopped_and_waited_for(mo
 
 
 def test_two_commands_at_once_make_two_runs_on_a_machine_that_prefect_has_never_seen(
-    evaluate_alone: Evaluate,
+    evaluate_on_new_machine: Evaluate,
 ) -> None:
-    commands = [evaluate_alone("vllm:d1", ["engine.stand_in.step_s=0"]) for _ in range(2)]
+    commands = [evaluate_on_new_machine("vllm:d1", ["engine.stand_in.step_s=0"]) for _ in range(2)]
     first, second = (command.summary() for command in commands)
     assert first.run_id != second.run_id
     assert samples_of(first).column("seed").to_pylist() == samples_of(second).column("seed").to_pylist()

@@ -2,7 +2,10 @@
 
 import os
 import re
+import subprocess
+import sys
 import time
+import urllib.error
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.evaluation_commands import Command, num_finished
+from tests.support.evaluation_commands import ROOT, Command, num_finished
 from tests.support.prefect_server import CONFIG, Served, free_port, prefect_server, wait_for
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(1800)]
@@ -19,7 +22,15 @@ pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.t
 PACE: dict[str, Any] = {"engine": {"stand_in": {"step_s": 0.05}}, "rollout": {"max_concurrent_rollouts": 4}}
 NUM_SAMPLES = 24
 FREED_S = 450.0
-"""The loan of a killed process ends after 120 s, and the server looks every 15."""
+"""Longest time until the server frees the GPU of a killed process; it looks every 15 s."""
+HOLD = """
+import sys, threading
+from flows.orchestration.gpu_budget import gpus_held
+from schemas.config import load_config
+with gpus_held(load_config("eval.yaml", []), threading.Event(), lease_s=60.0):
+    sys.stdin.read()
+"""
+"""What `milepost evaluate` does while it generates, with the shortest lease that Prefect takes."""
 
 
 @pytest.fixture
@@ -46,12 +57,29 @@ def start(server: Served) -> Iterator[Any]:
         yield start
 
 
+@pytest.fixture
+def hold(server: Served) -> Iterator[Any]:
+    """Starts a process that holds the GPUs of one evaluation."""
+    with ExitStack() as stack:
+
+        def hold() -> subprocess.Popen[bytes]:
+            environment = dict(server.environment) | {"PYTHONPATH": str(ROOT)}
+            process = subprocess.Popen(
+                [sys.executable, "-c", HOLD], cwd=server.folder, env=environment, stdin=subprocess.PIPE
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield hold
+
+
 def budget(server: Served) -> dict[str, Any]:
     found: dict[str, Any] = server.ask("v2/concurrency_limits/milepost-gpus", method="GET")
     return found
 
 
-def test_evaluations_take_turns_and_a_killed_one_gives_way(server: Served, start: Any) -> None:
+def test_evaluations_take_turns_and_a_killed_one_gives_way(server: Served, start: Any, hold: Any) -> None:
     start("deploy", "--gpus", "4").success()
     changed = start("deploy", "--gpus", "1").success()
     assert re.search(r'"GPU budget","name":"milepost-gpus","id":"[^"]+","change":"updated"', changed)
@@ -59,14 +87,14 @@ def test_evaluations_take_turns_and_a_killed_one_gives_way(server: Served, start
         2, "takes 2 GPUs", "allowed: the budget milepost-gpus of the Prefect server, 1", "milepost deploy --gpus N"
     )
     assert not list((server.folder / "out" / "runs").glob("*")), "nothing was begun"
-    first, second, third = (server.folder / name for name in ("first", "second", "third"))
-    killed = start("evaluate", "eval.yaml", f"cluster.fileroot={first}", "engine.stand_in.step_s=5")
-    killed.wait_for(lambda: budget(server)["active_slots"] == 1)
+    second, third = (server.folder / name for name in ("second", "third"))
+    killed = hold()
+    wait_for(lambda: budget(server)["active_slots"] == 1, "lease")
     waiting = [start("evaluate", "eval.yaml", f"cluster.fileroot={folder}") for folder in (second, third)]
     for command in waiting:
         command.wait_for(lambda command=command: "for 1 of the GPUs of the budget milepost-gpus" in command.messages)
     assert all(num_finished(folder) == 0 for folder in (second, third))
-    killed.process.kill()
+    killed.kill()
 
     def done() -> list[int]:
         return sorted(num_finished(folder) for folder in (second, third))
@@ -81,4 +109,5 @@ def test_evaluations_take_turns_and_a_killed_one_gives_way(server: Served, start
         assert command.summary().num_scored == NUM_SAMPLES
     wait_for(lambda: budget(server)["active_slots"] == 0, "end of all loans")
     start("deploy", "--gpus", "0").success()
-    assert start("evaluate", "eval.yaml", f"cluster.fileroot={second}").summary().num_scored == NUM_SAMPLES
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        budget(server)

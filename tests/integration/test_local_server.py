@@ -8,7 +8,7 @@ import pytest
 
 from flows.orchestration.local_server import LocalServer
 from schemas.errors import MilepostError, SetupError
-from tests.support.prefect_server import ask_api, wait_for
+from tests.support.prefect_server import ask_api, fill_home, wait_for
 
 pytestmark = pytest.mark.needs_prefect
 
@@ -37,10 +37,10 @@ def test_it_is_its_commands_own_whatever_the_user_has_set(
     prefect_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It answers on the loopback address, to who has its login, until it is left."""
+    fill_home(prefect_home)
     for name, value in FOREIGN.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "prefect.toml").write_text('[server.api]\nbase_path = "/from-a-file"\n')
-    prefect_home.mkdir()
     (prefect_home / "profiles.toml").write_text('active = "p"\n[profiles.p]\nPREFECT_SERVER_API_BASE_PATH = "/p"\n')
     monkeypatch.chdir(tmp_path)
     with LocalServer(prefect_home) as server:
@@ -74,6 +74,7 @@ def error_of(server: LocalServer) -> MilepostError | None:
 
 
 def test_a_server_that_ends_after_it_has_answered_is_no_wrong_input(prefect_home: Path) -> None:
+    fill_home(prefect_home)
     before = set(psutil.Process().children())
     with LocalServer(prefect_home) as server:
         server.wait_ready()

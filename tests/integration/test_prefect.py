@@ -163,7 +163,7 @@ def test_a_checkpoint_that_lands_is_evaluated_once(served: Served) -> None:
     assert run["parameters"]["checkpoint_path"] == path
     assert served.finish(run["id"]) == "COMPLETED"
     (named,) = served.runs("evaluate-on-landing")
-    assert named["name"] == f"{'/'.join(Path(path).parts[-3:])} on reasoning_gym:chain_sum (served/trial0)"
+    assert named["name"] == f"{'/'.join(Path(path).parts[-3:])} on sums (served/trial0)"
     lines = wait_for(
         lambda: [line for line in served.logs(run["id"]) if "samples to make" in line["message"]], "log line"
     )

@@ -15,7 +15,7 @@ import pytest
 
 from infra.engines.stand_in import is_poisoned
 from tests.support.engine_environment import CHECKPOINT, ENGINE_PYTHON, require_engine
-from tests.support.evaluation_commands import CONFIG, Command, num_finished, only_run, own_cores, samples_of
+from tests.support.evaluation_commands import CONFIG, SUMS, Command, num_finished, only_run, own_cores, samples_of
 from tests.support.prefect_server import prefect_server
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(900)]
@@ -45,7 +45,8 @@ def evaluate(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[
                 f"cluster.fileroot={tmp_path / 'out'}",
                 f"rollout.backend={backend}",
                 "rollout.max_concurrent_rollouts=8",
-                f"valid_dataset.path=reasoning_gym:chain_sum?size={size}&seed=1",
+                f"valid_dataset.path={SUMS}",
+                f"valid_dataset.limit={size}",
                 *(["engine.stand_in.step_s=0.01"] if stand_in else []),
                 *overrides,
             ],

@@ -17,7 +17,7 @@ from infra.store import open_store
 from infra.trainer.announcements import read_announcements
 from tests.support.alert_sink import Sink
 from tests.support.engine_environment import ENGINE_PYTHON, ROOT, engine_process_environment
-from tests.support.evaluation_commands import ended
+from tests.support.evaluation_commands import SUMS, ended
 from tests.support.prefect_server import MILEPOST, Served, free_port, serve, wait_for
 from tests.support.watch_status import watch_status
 
@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {
     # seconds of generation, so that whatever is killed is killed in the middle of it
     "engine": {"stand_in": {"step_s": 0.2}},
     "rollout": {"max_concurrent_rollouts": 6},
-    "valid_dataset": {"path": f"reasoning_gym:chain_sum?size={NUM_ITEMS}&seed=1", "prompt_suffix": ""},
+    "valid_dataset": {"path": str(SUMS), "limit": NUM_ITEMS, "prompt_suffix": ""},
     # most of its answers are longer, which makes every run degenerate
     "gconfig": {"max_new_tokens": 8},
     "alerts": {"webhook": {"secret": "env:HOOK"}, "on": ["degenerate"]},

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from tests.support.checkpoint_folders import make_checkpoint
 from tests.support.evaluation_bench import remove_template
-from tests.support.evaluation_commands import END_S, ROOT, Command
+from tests.support.evaluation_commands import END_S, ROOT, SUMS, Command
 from tests.support.prefect_server import ask_api, free_port, wait_for
 from tests.support.published_runs import runs
 from tests.support.watch_status import watch_status
@@ -29,7 +29,7 @@ CONFIG = """
 experiment_name: watched
 actor: {path: checkpoint}
 engine: {stand_in: {mean_tokens: 4, step_s: 0.001}}
-valid_dataset: {path: "reasoning_gym:chain_sum?size=6&seed=1"}
+valid_dataset: {path: SUMS, limit: 6}
 gconfig: {max_new_tokens: 16}
 watch: {settle_s: 2, poll_s: 0.5, retry_after_s: 0}
 """
@@ -46,7 +46,7 @@ Watch = Callable[..., Command]
 def watch(environment: dict[str, str], api: str, tmp_path: Path) -> Iterator[Watch]:
     """Starts `milepost watch` or another command about the folder `ck` of the test's own."""
     started: list[Command] = []
-    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "config.yaml").write_text(CONFIG.replace("SUMS", str(SUMS)))
 
     def start(*arguments: str, command: str = "watch", root: Path = tmp_path / "ck", api_url: str = api) -> Command:
         folder = tmp_path / f"command-{len(started)}"

@@ -21,7 +21,7 @@ from flows.orchestration.deployment_launcher import read_cause
 from infra.fileroot.run_directory import list_runs
 from schemas.errors import EngineError, LaunchError, SetupError, TransientError
 from tests.support.checkpoint_folders import make_checkpoint
-from tests.support.evaluation_commands import END_S, Command, num_finished
+from tests.support.evaluation_commands import END_S, SUMS, Command, num_finished
 from tests.support.prefect_server import PrefectServer, Served, free_port, prefect_server, wait_for
 from tests.support.published_runs import runs
 from tests.support.watch_status import watch_status
@@ -32,7 +32,7 @@ CONFIG = """
 experiment_name: watched
 actor: {path: checkpoint}
 engine: {stand_in: {mean_tokens: 4, step_s: 0.15}}
-valid_dataset: {path: "reasoning_gym:chain_sum?size=60&seed=1"}
+valid_dataset: {path: SUMS, limit: 60}
 gconfig: {max_new_tokens: 16}
 rollout: {max_concurrent_rollouts: 1}
 watch: {settle_s: 1, poll_s: 1, retry_after_s: 1, launcher: deployment}
@@ -51,7 +51,9 @@ class Team:
         self._port = free_port()
         self.environment = environment | LEASES | {"PREFECT_API_URL": f"http://127.0.0.1:{self._port}/api"}
         self.root.mkdir()
-        (folder / "config.yaml").write_text(f"{CONFIG}\ncluster: {{fileroot: {self.fileroot}}}\n")
+        (folder / "config.yaml").write_text(
+            f"{CONFIG.replace('SUMS', str(SUMS))}\ncluster: {{fileroot: {self.fileroot}}}\n"
+        )
         self.server = self.start_server()
         self.prefect = Served(self.server.process, self.environment["PREFECT_API_URL"], folder, self.environment)
 

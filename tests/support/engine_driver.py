@@ -5,6 +5,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,6 +32,8 @@ class Round(Model):
     name: str
     sampling: SamplingSpec
     prompts: tuple[Prompt, ...]
+    joins_previous: bool = False
+    """Whether they are in the engine together with the requests of the previous round too."""
 
 
 class Scenario(Model):
@@ -73,30 +76,42 @@ class Answers(Model):
     """Name of a checkpoint to what its headers lack."""
 
 
-def play(engine: Engine, part: Round) -> tuple[dict[str, Answer], float]:
-    """Return the answers of a round and its longest step."""
-    answers: dict[str, Answer] = {}
+def play(engine: Engine, parts: Sequence[Round]) -> tuple[dict[str, dict[str, Answer]], float]:
+    """Return the answers of rounds that are in the engine together, and its longest step."""
+    answers: dict[str, dict[str, Answer]] = {part.name: {} for part in parts}
     longest = 0.0
-    for prompt in part.prompts:
-        request = GenerationRequest(
-            request_id=prompt.request_id,
-            prompt_token_ids=prompt.token_ids,
-            seed=prompt.seed,
-            sampling=part.sampling,
-            with_logprobs=prompt.with_logprobs,
-        )
-        try:
-            engine.add(request)
-        except RequestRefusedError as exc:
-            answers[prompt.request_id] = Answer(refused=str(exc))
+    for part in parts:
+        for prompt in part.prompts:
+            request = GenerationRequest(
+                request_id=f"{part.name}/{prompt.request_id}",
+                prompt_token_ids=prompt.token_ids,
+                seed=prompt.seed,
+                sampling=part.sampling,
+                with_logprobs=prompt.with_logprobs,
+            )
+            try:
+                engine.add(request)
+            except RequestRefusedError as exc:
+                answers[part.name][prompt.request_id] = Answer(refused=str(exc))
     while engine.num_unfinished:
         began = time.monotonic()
         for generation in engine.step():
             fields = asdict(generation)
-            request_id = fields.pop("request_id")
-            answers[request_id] = Answer(**fields)
+            name, _, request_id = fields.pop("request_id").partition("/")
+            answers[name][request_id] = Answer(**fields)
         longest = max(longest, time.monotonic() - began)
     return answers, longest
+
+
+def group(rounds: Sequence[Round]) -> list[list[Round]]:
+    """Return the rounds that are in the engine together."""
+    groups: list[list[Round]] = []
+    for part in rounds:
+        if part.joins_previous:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups
 
 
 def open_damaged(scenario: Scenario, folder: Path) -> str:
@@ -115,8 +130,9 @@ def main() -> None:
     engine = open_engine(scenario.engine, scenario.rounds[0].sampling, scenario.num_threads)
     rounds: dict[str, dict[str, Answer]] = {}
     longest = 0.0
-    for part in scenario.rounds:
-        rounds[part.name], step_s = play(engine, part)
+    for parts in group(scenario.rounds):
+        answers, step_s = play(engine, parts)
+        rounds |= answers
         longest = max(longest, step_s)
     facts, num_passes = engine.facts, engine.num_passes
     engine.close()
@@ -124,7 +140,7 @@ def main() -> None:
     comparisons = {
         folder.name: compare_with_class(folder, sorted(folder.glob("*.safetensors"))) for folder in scenario.headers
     }
-    answers = Answers(
+    document = Answers(
         facts=facts,
         rounds=rounds,
         longest_step_s=longest,
@@ -132,7 +148,7 @@ def main() -> None:
         refusals=refusals,
         comparisons=comparisons,
     )
-    Path(sys.argv[2]).write_text(answers.model_dump_json())
+    Path(sys.argv[2]).write_text(document.model_dump_json())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,9 +17,12 @@ from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.summary import RunSummary
 from tasks.inference.journal import finished_samples, read_journal
+from tests.support.command_server import start_command
 from tests.support.processes import is_alive
 
 ROOT = Path(__file__).resolve().parents[2]
+SUMS = ROOT / "tests" / "support" / "sums.jsonl"
+"""160 problems. A run that reads them costs 4 s less of a processor than one that imports reasoning_gym."""
 PATIENCE_S = 500.0
 """Start-up takes 15-25 s on a quiet machine, and minutes on a busy one."""
 END_S = 90.0
@@ -45,20 +47,27 @@ class Command:
     """One command of `milepost` in a process group of its own, as a shell starts it."""
 
     def __init__(
-        self, folder: Path, arguments: Sequence[str], environment: dict[str, str], *, cores: Sequence[int]
+        self,
+        folder: Path,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        *,
+        cores: Sequence[int],
+        is_fresh: bool = False,
     ) -> None:
-        """`folder` holds its output, and its modules are found as those of a working directory are."""
+        """`folder` holds its output, and its modules are found as those of a working directory are.
+
+        `is_fresh`: it imports what it needs itself, as a user's does, instead of being a fork of what has done so.
+        """
         self._stdout, self._stderr = (folder / f"command-{time.monotonic_ns()}.{name}" for name in ("out", "err"))
-        start = f"import os; os.sched_setaffinity(0, {list(cores)}); from flows.cli import main; main()"
-        command = [sys.executable, "-c", start]
         with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
-            self.process = subprocess.Popen(
-                [*command, *arguments, "--json"],
-                cwd=folder,
-                env=environment | {"PYTHONPATH": str(ROOT)},
-                stdout=out,
-                stderr=err,
-                process_group=0,
+            self.process = start_command(
+                [*arguments, "--json"],
+                folder=folder,
+                environment=environment | {"PYTHONPATH": str(ROOT)},
+                cores=cores,
+                output=(out, err),
+                is_fresh=is_fresh,
             )
 
     @property

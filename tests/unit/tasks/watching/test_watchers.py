@@ -44,7 +44,7 @@ def test_a_watcher_may_die_between_any_two_steps(tmp_path: Path) -> None:
         assert set(states(folder / "ck", config).values()) == {"done"}
         assert held(config) == []
         shutil.rmtree(folder)
-        at += 4
+        at += 7
     assert num_deaths > 10
 
 
