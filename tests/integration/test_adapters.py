@@ -35,8 +35,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answers(folder: Path, engine: EngineName, model: Path, adapter: Path | None = None) -> Answers:
-    """What an engine says to the questions, greedily, in fp32."""
+def scenario(engine: EngineName, model: Path, adapter: Path | None = None) -> Scenario:
+    """The questions to an engine, greedily, in fp32."""
     report = None if adapter is None else inspect_checkpoint(adapter)
     if report is not None:
         assert report.status == "complete", report.problems
@@ -52,32 +52,44 @@ def answers(folder: Path, engine: EngineName, model: Path, adapter: Path | None 
     )
     sampling = SamplingSpec(temperature=0.0, top_p=1.0, top_k=-1, max_new_tokens=16, eos_token_ids=(IM_END,))
     prompts = tuple(Prompt(request_id=text, token_ids=chat_token_ids(text)) for text in QUESTIONS)
-    scenario = Scenario(engine=spec, num_threads=1, rounds=(Round(name="greedy", sampling=sampling, prompts=prompts),))
-    (folder / "scenario.json").write_text(scenario.model_dump_json())
-    command = [ENGINE_PYTHON, "-m", "tests.support.engine_driver", "scenario.json", "answers.json"]
+    return Scenario(engine=spec, num_threads=1, rounds=(Round(name="greedy", sampling=sampling, prompts=prompts),))
+
+
+def play(folder: Path, **scenarios: Scenario) -> dict[str, dict[str, Answer]]:
+    """Return what is answered in each scenario, all of them in one process."""
+    words: list[str] = []
+    for name, each in scenarios.items():
+        (folder / f"{name}.json").write_text(each.model_dump_json())
+        words += [f"{name}.json", f"{name}.answers.json"]
+    command = [ENGINE_PYTHON, "-m", "tests.support.engine_driver", *words]
     done = subprocess.run(
         command, cwd=folder, env=engine_process_environment(), capture_output=True, text=True, check=False
     )
-    assert (folder / "answers.json").exists(), done.stderr[-4000:]
-    return Answers.model_validate_json((folder / "answers.json").read_bytes())
+    assert done.returncode == 0, done.stderr[-4000:]
+    return {
+        name: Answers.model_validate_json((folder / f"{name}.answers.json").read_bytes()).rounds["greedy"]
+        for name in scenarios
+    }
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
-    """What the base writes alone; test_engines.py shows that the engines agree on that."""
-    require_engine()
-    return answers(tmp_path_factory.mktemp("base"), "transformers", CHECKPOINT).rounds["greedy"]
+def written(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Answer]]:
+    """What transformers writes; test_engines.py shows that vLLM writes the same with a checkpoint."""
+    return play(
+        tmp_path_factory.mktemp("transformers"),
+        plain=scenario("transformers", CHECKPOINT),
+        merged=scenario("transformers", made / "merged"),
+        adapted=scenario("transformers", CHECKPOINT, made / "adapter"),
+    )
 
 
 @pytest.mark.parametrize("engine", ["vllm", "transformers"])
 def test_an_engine_writes_with_an_adapter_what_the_merged_model_writes(
-    made: Path, plain: dict[str, Answer], tmp_path: Path, engine: EngineName
+    made: Path, written: dict[str, dict[str, Answer]], tmp_path: Path, engine: EngineName
 ) -> None:
-    adapted, merged = (tmp_path / name for name in ("adapted", "merged"))
-    for folder in (adapted, merged):
-        folder.mkdir()
-    own = answers(adapted, engine, CHECKPOINT, made / "adapter").rounds["greedy"]
-    expected = answers(merged, engine, made / "merged").rounds["greedy"]
+    plain, expected, own = (written[name] for name in ("plain", "merged", "adapted"))
+    if engine == "vllm":
+        own = play(tmp_path, adapted=scenario(engine, CHECKPOINT, made / "adapter"))["adapted"]
     for question in QUESTIONS:
         assert own[question].token_ids == expected[question].token_ids
         assert own[question].mean_logprob == pytest.approx(expected[question].mean_logprob, abs=1e-3)

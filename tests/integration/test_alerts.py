@@ -2,8 +2,6 @@
 
 import json
 import socketserver
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from schemas.events import (
     RegressionDetected,
 )
 from tests.support.alert_sink import Sink
+from tests.support.command_server import run_command
 from tests.support.prefect_server import CONFIG, Served, wait_for
 
 pytestmark = [pytest.mark.needs_prefect, pytest.mark.needs_engine, pytest.mark.timeout(1800)]
@@ -80,13 +79,8 @@ def alerting(folder: Path, **alerts: Any) -> dict[str, Any]:
 def announce(served: Served, config: dict[str, Any], *events: Event) -> None:
     """Announce events as a flow does, in a process of its own."""
     named = [(type(event).__name__, event.model_dump(mode="json")) for event in events]
-    subprocess.run(
-        [sys.executable, "-c", ANNOUNCE, json.dumps(config), json.dumps(named)],
-        cwd=served.folder,
-        env=dict(served.environment),
-        check=True,
-        timeout=120,
-    )
+    words = [json.dumps(config), json.dumps(named)]
+    run_command(words, folder=served.folder, environment=served.environment, code=ANNOUNCE).check_returncode()
 
 
 def drift(checkpoint: str = "ckpt-400", **changes: Any) -> DriftDetected:

@@ -186,7 +186,11 @@ def test_too_large_a_batch_is_halved_and_the_size_that_fits_is_where_the_next_ru
     sequence_bytes = 384 << 20
     used = memory_of_one_sequence(evaluate("vllm:d1", ONE_AT_A_TIME), tmp_path / "out")
     python = limited_python(tmp_path, used + 3 * sequence_bytes)
-    settings = (f"engine.stand_in.sequence_bytes={sequence_bytes}", f"engine.python={python}")
+    settings = (
+        f"engine.stand_in.sequence_bytes={sequence_bytes}",
+        f"engine.python={python}",
+        "rollout.max_concurrent_rollouts=4",
+    )
     command = evaluate("vllm:d1", *settings, size=12)
     samples = samples_of(command.summary())
     assert min(samples.column("batch_size").to_pylist()) == 2

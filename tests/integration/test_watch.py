@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from tests.support.checkpoint_folders import make_checkpoint
+from tests.support.command_server import run_command
 from tests.support.evaluation_bench import remove_template
 from tests.support.evaluation_commands import END_S, ROOT, SUMS, Command
 from tests.support.prefect_server import ask_api, free_port, wait_for
@@ -177,9 +178,7 @@ def test_what_is_given_up_is_told_once_and_so_is_a_watcher_that_cannot_watch(
     assert re.search(r"^since: the first attempt, \d{4}-\d\d-\d\d \d\d:\d\d UTC$", text, re.MULTILINE)
     words = [str(tmp_path / "config.yaml"), f"cluster.fileroot={tmp_path / 'out'}", str(tmp_path / "no" / "such")]
     for _ in range(2):
-        subprocess.run(
-            [sys.executable, "-c", RECONCILE, *words], env=environment | {"PREFECT_API_URL": api}, cwd=ROOT, check=False
-        )
+        run_command(words, folder=ROOT, environment=environment | {"PREFECT_API_URL": api}, code=RECONCILE)
     told = [alert for alert in alerts(tmp_path) if "there is no such folder" in alert["message"]]
     assert [(alert["checkpoint"], alert["told"]) for alert in told] == [(words[-1], True)]
 

@@ -28,6 +28,13 @@ from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 _MESSAGE_BYTES = 1 << 20
+_MODULES = (
+    *(f"flows.{name}" for name in ("cli", "commands.preflight", "evaluate", "regrade", "watch")),
+    "flows.orchestration.registration",
+    # what commands import when they need it
+    *("fastapi.encoders", "prefect.task_engine", "pyarrow.acero", "scipy.special", "tokenizers", "jinja2"),
+    *("graphviz", "rich.markdown"),
+)
 _LOGGING = "PREFECT_LOGGING_"
 """Prefect reads settings with this prefix when it is imported, so a command with its own is started without a fork."""
 
@@ -96,10 +103,12 @@ def start_command(
     cores: Sequence[int],
     output: tuple[IO[bytes], IO[bytes]],
     is_fresh: bool = False,
+    code: str = "",
 ) -> Process:
     """Start `milepost` with these arguments in a process group of its own.
 
-    `output`: files for stdout and stderr. `is_fresh`: the process imports everything itself, as a user's does.
+    `output`: files for stdout and stderr. `is_fresh`: the process imports everything itself, as a user's does. `code`:
+    what is run in place of `milepost`, as `python -c` does.
     """
     if is_fresh or any(name.startswith(_LOGGING) for name in environment):
         start = f"import os; os.sched_setaffinity(0, {list(cores)}); from flows.cli import main; main()"
@@ -111,6 +120,7 @@ def start_command(
         "folder": str(folder),
         "environment": dict(environment),
         "cores": list(cores),
+        "code": code,
     }
     ours, theirs = socket.socketpair()
     with theirs:
@@ -120,12 +130,14 @@ def start_command(
 
 
 def run_command(
-    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], timeout_s: float = 600.0
+    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], timeout_s: float = 600.0, code: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run `milepost` until it ends, as `subprocess.run` does."""
+    """Run `milepost`, or `code`, until it ends, as `subprocess.run` does."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         cores = sorted(os.sched_getaffinity(0))
-        process = start_command(arguments, folder=folder, environment=environment, cores=cores, output=(out, err))
+        process = start_command(
+            arguments, folder=folder, environment=environment, cores=cores, output=(out, err), code=code
+        )
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -164,8 +176,8 @@ def _import_commands() -> None:
     from flows.commands.errors_and_options import set_prefect_defaults
 
     set_prefect_defaults()
-    for name in ("commands.preflight", "evaluate", "orchestration.registration", "regrade", "watch"):
-        import_module(f"flows.{name}")
+    for name in _MODULES:
+        import_module(name)
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -229,4 +241,7 @@ if __name__ == "__main__":
         from flows.cli import main
 
         _become_command(wanted)
-        main()
+        if wanted["code"]:
+            exec(compile(wanted["code"], "<test>", "exec"), {"__name__": "__main__"})
+        else:
+            main()

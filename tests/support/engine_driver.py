@@ -1,6 +1,6 @@
 """Runs an engine through rounds of requests, inside the engine environment, which has no pytest.
 
-`python -m tests.support.engine_driver SCENARIO_JSON ANSWERS_JSON`
+`python -m tests.support.engine_driver SCENARIO_JSON ANSWERS_JSON [SCENARIO_JSON ANSWERS_JSON …]`
 """
 
 import sys
@@ -125,8 +125,14 @@ def open_damaged(scenario: Scenario, folder: Path) -> str:
 
 
 def main() -> None:
-    """Play the scenario and write the answers."""
-    scenario = Scenario.model_validate_json(Path(sys.argv[1]).read_bytes())
+    """Play one scenario after another, each on an engine of its own, and write the answers."""
+    for scenario, answers in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        play_scenario(Path(scenario), Path(answers))
+
+
+def play_scenario(path: Path, answers_path: Path) -> None:
+    """Play a scenario and write the answers."""
+    scenario = Scenario.model_validate_json(path.read_bytes())
     engine = open_engine(scenario.engine, scenario.rounds[0].sampling, scenario.num_threads)
     rounds: dict[str, dict[str, Answer]] = {}
     longest = 0.0
@@ -148,7 +154,7 @@ def main() -> None:
         refusals=refusals,
         comparisons=comparisons,
     )
-    Path(sys.argv[2]).write_text(document.model_dump_json())
+    answers_path.write_text(document.model_dump_json())
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class Command:
         while not condition():
             assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.messages}"
             assert time.monotonic() < deadline, self.messages
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def children(self, module: str) -> list[psutil.Process]:
         """Its processes that run a module."""

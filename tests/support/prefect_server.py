@@ -59,7 +59,7 @@ def wait_for(condition: Callable[[], Any], what: str, *, timeout_s: float = PATI
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"no {what} within {timeout_s:g} s"
-        time.sleep(0.2)
+        time.sleep(0.5)  # a question to a server takes 20 ms of a processor
     return found
 
 
