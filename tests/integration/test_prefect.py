@@ -31,7 +31,7 @@ from infra.devcluster.cluster import DevCluster
 from schemas.errors import ConfigError
 from schemas.events import EvaluationFailed
 from tasks.alerts.ledger import read_ledger
-from tests.support.evaluation_commands import ended
+from tests.support.evaluation_commands import SUMS, ended
 from tests.support.prefect_server import CONFIG, Served, free_port, serve, wait_for
 from tests.support.slurm_cluster import ask
 
@@ -163,7 +163,7 @@ def test_a_checkpoint_that_lands_is_evaluated_once(served: Served) -> None:
     assert run["parameters"]["checkpoint_path"] == path
     assert served.finish(run["id"]) == "COMPLETED"
     (named,) = served.runs("evaluate-on-landing")
-    assert named["name"] == f"{'/'.join(Path(path).parts[-3:])} on sums (served/trial0)"
+    assert named["name"] == f"{'/'.join(Path(path).parts[-3:])} on {SUMS} (served/trial0)"
     lines = wait_for(
         lambda: [line for line in served.logs(run["id"]) if "samples to make" in line["message"]], "log line"
     )
