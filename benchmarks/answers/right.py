@@ -302,3 +302,20 @@ def _same_ratio(gold: str) -> list[str]:
 @RIGHT_KINDS.add("golds of the collected cases", "cases")
 def _itself(gold: str) -> list[str]:
     return [] if re.search(r"boxed|answer|\$|\\$", gold) else [gold, f"${gold}$"]
+
+
+@RIGHT_KINDS.add("another value denied", "gsm8k", is_completion=True)
+@with_integer
+def _other_denied(n: int) -> list[str]:
+    return [f"It is {n}, not {n + 1}.", f"It isn't {n + 1}. It is {n}.", f"The answer is {n} rather than {n - 1}."]
+
+
+@RIGHT_KINDS.add("products in brackets", "gsm8k")
+@with_integer
+def _bracketed_product(n: int) -> list[str]:
+    return [f"{n // factor}({factor})" for factor in (2, 3, 5, -1) if n % factor == 0 and n // factor > 0]
+
+
+@RIGHT_KINDS.add("tuples inside text", "math")
+def _inside_text(gold: str) -> list[str]:
+    return [rf"\text{{{gold}}}", rf"\mathrm{{{gold}}}"] if re.fullmatch(r"\(-?\d+(?:, ?-?\d+)+\)", gold) else []

@@ -201,3 +201,21 @@ def _not_chosen(gold: str) -> list[str]:
 @with_integer
 def _lettered_wrong(n: int) -> list[str]:
     return [rf"\textbf{{(B)}}\ {n + 1}", rf"\text{{(A) }} {n * 10 + 1}"]
+
+
+@WRONG_KINDS.add("the right value denied", "gsm8k", is_completion=True)
+@with_integer
+def _denied(n: int) -> list[str]:
+    return [f"It isn't {n}.", f"The answer is not {n}.", f"It is {n + 1}, not {n}.", f"It cannot be {n}."]
+
+
+@WRONG_KINDS.add("another product in brackets", "gsm8k")
+@with_integer
+def _other_product(n: int) -> list[str]:
+    return [f"{n // 2 + 1}(2)", f"{abs(n)}({abs(n) + 1})"] if abs(n) > 1 else []
+
+
+@WRONG_KINDS.add("another tuple inside text", "math")
+def _other_inside_text(gold: str) -> list[str]:
+    members = gold.strip("()").split(",") if re.fullmatch(r"\(-?\d+(?:, ?-?\d+)+\)", gold) else []
+    return [rf"\text{{({','.join(members[::-1])})}}"] if members != members[::-1] else []

@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from infra.checkpoints import inspect_checkpoint
-from infra.engines.class_process import EngineEnvironment, start_comparison, wait_for_comparison
+from infra.engines.class_process import EngineEnvironment, find_cached, start_comparison, wait_for_comparison
 from schemas.checkpoint import CheckpointReport
-from tests.support.checkpoint_folders import make_checkpoint
+from tests.support.checkpoint_folders import make_adapter, make_base, make_checkpoint
 
 OWN: Final = EngineEnvironment(Path(sys.executable), {"transformers": "5.0.0"})
 
@@ -54,3 +54,11 @@ def test_an_environment_without_transformers_is_not_started(tmp_path: Path, repo
     assert start_comparison(report, bare, cache) is None
     assert "no transformers" in wait_for_comparison(report, bare, cache).skipped
     assert not cache.exists()
+
+
+def test_of_an_adapter_its_base_is_compared_and_pickle_weights_are_not(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base")
+    adapter = inspect_checkpoint(make_adapter(tmp_path / "checkpoint-2", base))
+    assert find_cached(adapter, OWN, tmp_path) == find_cached(inspect_checkpoint(base), OWN, tmp_path) is not None
+    pickled = inspect_checkpoint(base).model_copy(update={"weight_files": (base / "pytorch_model.bin",)})
+    assert find_cached(pickled, OWN, tmp_path) is None
