@@ -8,8 +8,8 @@ from typing import Final
 
 from schemas.backend import parse_backend
 from schemas.config.deciding_keys import ENGINE_SECTIONS
+from schemas.config.keys import KeyPath, Tree
 from schemas.config.origins import Origins, show_value
-from schemas.config.source import KeyPath, Tree
 from schemas.config.values import ValueReader
 from schemas.errors import ConfigError
 from schemas.evaluation import EvaluationConfig
@@ -25,14 +25,6 @@ _INFERENCE: Final = re.compile(r"(vllm|sglang)(\[[^\]]*\])?[:.]([^+|]*)")
 _WORD: Final = re.compile(r"[A-Za-z]{2,}")
 _TRAINING_WORDS: Final = frozenset({"archon", "attn", "cpu", "eval", "ffn", "fsdp", "megatron"})
 _DTYPE_NAMES: Final = {"half": "float16", "float": "float32"}
-
-
-def with_older_model(tree: Tree) -> tuple[Tree, dict[KeyPath, KeyPath]]:
-    """Older SFT configs call the section of the model `model`: read it as `actor` where there is none."""
-    model = tree.get("model")
-    if "actor" in tree or not isinstance(model, dict) or "path" not in model:
-        return tree, {}
-    return {**tree, "actor": model}, {("actor", key): ("model", key) for key in model}
 
 
 def derive_values(values: Tree, reader: ValueReader, origins: Origins) -> list[str]:

@@ -11,8 +11,13 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from schemas.config.source import KeyPath
 from schemas.evaluation import EvaluationConfig
+
+KeyPath = tuple[str, ...]
+"""The keys from the root to a value; positions inside a list are spelt as numbers."""
+Tree = dict[str, "Value"]
+Value = None | bool | int | float | str | bytes | list["Value"] | Tree
+"""What a configuration file can hold."""
 
 LIKENESS: Final = 0.75
 """Ratio of common letters (difflib) from which an unknown key counts as a misspelling of a known one."""

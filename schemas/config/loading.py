@@ -6,12 +6,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from schemas.config.derivation import derive_values, engine_of, limit_to_max_tokens, with_older_model
-from schemas.config.keys import key_specs, takes_text
+from schemas.config.derivation import derive_values, engine_of, limit_to_max_tokens
+from schemas.config.keys import KeyPath, key_specs
+from schemas.config.merging import merge
 from schemas.config.origins import Origin, Origins
 from schemas.config.problems import describe_problems, raise_problems
 from schemas.config.scheduling import derive_slurm
-from schemas.config.source import IsText, KeyPath, Override, Source, Tree, Value, parse_override, read_source
+from schemas.config.source import Override, parse_override, read_source
 from schemas.config.values import ValueReader
 from schemas.errors import ConfigError
 from schemas.evaluation import EvaluationConfig
@@ -54,13 +55,11 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
     Raises:
         ConfigError: everything that is wrong with file, overrides and values, shown together.
     """
-    source, parsed, problems = _read(Path(path), overrides, takes_text)
-    tree, derived, more = _merge(source, parsed)
-    written, _, _ = _merge(*_read(Path(path), overrides, _always_text)[:2])
-    problems.extend(more)
-    origins = Origins(source, parsed)
-    origins.derived.update(derived)
-    reader = ValueReader(tree, written, origins)
+    source, (parsed, problems) = read_source(Path(path)), _parse(overrides)
+    merged = merge(source, parsed)
+    problems.extend(merged.problems)
+    origins = Origins(source, merged)
+    reader = ValueReader(merged, origins)
     values = reader.read()
     problems.extend(reader.problems)
     problems.extend(derive_values(values, reader, origins))
@@ -89,90 +88,27 @@ def load_with_origins(path: str | Path, overrides: Sequence[str] = ()) -> Loaded
     )
 
 
-def _always_text(_: KeyPath) -> bool:
-    return True
-
-
-def _read(path: Path, overrides: Sequence[str], is_text: IsText) -> tuple[Source, tuple[Override, ...], list[str]]:
-    """Return file and overrides as they are written, and what is wrong with the latter."""
+def _parse(overrides: Sequence[str]) -> tuple[list[Override], list[str]]:
+    """Return the overrides, and what is wrong with those that cannot be read."""
     parsed: list[Override] = []
     problems: list[str] = []
     for text in overrides:
         try:
-            parsed.append(parse_override(text, is_text))
+            parsed.append(parse_override(text))
         except ConfigError as exc:
             problems.append(str(exc))
-    return read_source(path, is_text), tuple(parsed), problems
-
-
-def _merge(source: Source, overrides: Sequence[Override]) -> tuple[Tree, dict[KeyPath, KeyPath], list[str]]:
-    """Return the tree with the overrides in it, the keys that stand under an older name, and what is wrong."""
-    tree, derived = with_older_model(source.tree)
-    problems: list[str] = []
-    for override in overrides:
-        tree, problem = _apply(tree, override)
-        problems.extend(problem)
-    return tree, derived, problems
-
-
-def _apply(tree: Tree, override: Override) -> tuple[Tree, list[str]]:
-    """Return a copy of `tree` with the override in it, and what stands against it."""
-    root: Value = dict(tree)
-    node: Value = root
-    for depth, key in enumerate(override.path, start=1):
-        if isinstance(node, list) and not (key.isdigit() and int(key) < len(node)):
-            return tree, [
-                f"override {override.text!r}: {key!r} is not one of the list's {len(node)} entries; set the whole list"
-            ]
-        if depth == len(override.path):
-            break
-        child = _child(node, key)
-        if child is None:
-            child = {}
-        if not isinstance(child, dict | list):
-            place = ".".join(override.path[:depth])
-            return tree, [
-                f"override {override.text!r}: {place} is the value {child!r}, not a section; set {place} itself"
-            ]
-        child = child.copy()
-        _put(node, key, child)
-        node = child
-    key = override.path[-1]
-    before = _child(node, key)
-    merges = isinstance(before, dict) and isinstance(override.value, dict)
-    _put(node, key, _merged(before, override.value) if merges else override.value)
-    return root, []
-
-
-def _child(node: Value, key: str) -> Value:
-    if isinstance(node, list):
-        return node[int(key)] if key.isdigit() and int(key) < len(node) else None
-    return node.get(key) if isinstance(node, dict) else None
-
-
-def _put(node: Value, key: str, value: Value) -> None:
-    if isinstance(node, list) and key.isdigit() and int(key) < len(node):
-        node[int(key)] = value
-    elif isinstance(node, dict):
-        node[key] = value
-
-
-def _merged(before: Value, after: Value) -> Value:
-    if isinstance(before, dict) and isinstance(after, dict):
-        return before | {key: _merged(before.get(key), value) for key, value in after.items()}
-    return after
+    return parsed, problems
 
 
 def _leaves(config: EvaluationConfig) -> list[KeyPath]:
     """Every key that holds a value, and every section that is null, in the order of the models."""
     leaves: list[KeyPath] = []
+    sections: dict[KeyPath, object] = {(): config}
     for path, spec in key_specs().items():
-        node: object = config
-        for key in path:
-            node = None if node is None else getattr(node, key)
-        parent: object = config
-        for key in path[:-1]:
-            parent = None if parent is None else getattr(parent, key)
-        if parent is not None and (spec.model is None or node is None):
+        parent = sections.get(path[:-1])
+        value = None if parent is None else getattr(parent, path[-1])
+        if spec.model is not None:
+            sections[path] = value
+        if parent is not None and (spec.model is None or value is None):
             leaves.append(path)
     return leaves

@@ -4,7 +4,9 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.config.source import KeyPath, Override, Source, Value
+from schemas.config.keys import KeyPath
+from schemas.config.merging import MergedTree
+from schemas.config.source import Override, Source
 
 OriginKind = Literal["default", "file", "override", "derived"]
 
@@ -31,56 +33,38 @@ class Origin:
 class Origins:
     """Tells the origin of any key of a file with overrides."""
 
-    def __init__(self, source: Source, overrides: tuple[Override, ...]) -> None:
+    def __init__(self, source: Source, merged: MergedTree) -> None:
         self._source = source
-        self._overrides = overrides
+        self._places = merged.places
         self.interpolations: dict[KeyPath, str] = {}
         """The text with `${…}` of each interpolated key; filled by whoever interpolates."""
-        self.derived: dict[KeyPath, KeyPath] = {}
-        """Keys that took their value from an older key of another name; filled by whoever reads it."""
+        self.derived: dict[KeyPath, KeyPath] = dict(merged.older)
+        """Keys that took their value from a key of another name; filled by whoever reads it."""
 
     def of(self, path: KeyPath) -> Origin:
         """Return the origin of the key at `path`."""
-        override = self.override(path)
-        if path in self.derived and override is None:
+        prefixes = [path[:end] for end in range(len(path), 0, -1)]
+        interpolation = next((self.interpolations[p] for p in prefixes if p in self.interpolations), "")
+        place = self._places.get(path)
+        if path in self.derived and not isinstance(place, Override):
             origin = self.of(self.derived[path])
             return Origin(kind="derived", detail=f"from {'.'.join(self.derived[path])}, {origin.detail}")
-        interpolation = next((self.interpolations[p] for p in _prefixes(path) if p in self.interpolations), "")
-        if override is not None:
-            return Origin(kind="override", detail=override.text, interpolation=interpolation)
-        if path in self._source.lines or interpolation:
-            line = next((self._source.lines[p] for p in _prefixes(path) if p in self._source.lines), None)
-            detail = self._source.name if line is None else f"{self._source.name}:{line}"
-            return Origin(kind="file", detail=detail, interpolation=interpolation)
-        return Origin(kind="default")
+        if place is None:
+            around = next((p for p in prefixes if p in self._places), ())
+            section = self._places.get(around)
+            is_value = isinstance(section, Override) and section.path == around and not isinstance(section.value, dict)
+            if interpolation or is_value:  # the section is set as a whole, by `${…}` or null
+                place = section
+        if isinstance(place, Override):
+            return Origin(kind="override", detail=place.text, interpolation=interpolation)
+        if place is None and not interpolation:
+            return Origin(kind="default")
+        detail = self._source.name if place is None else f"{self._source.name}:{place}"
+        return Origin(kind="file", detail=detail, interpolation=interpolation)
 
     def is_only_typed(self, path: KeyPath) -> bool:
         """Return whether an override makes the key exist: the file does not have it."""
-        return path not in self._source.lines and self.override(path) is not None
-
-    def override(self, path: KeyPath) -> Override | None:
-        """Return the last override that sets the key at `path`, a section around it, or what makes it exist at all."""
-        for override in reversed(self._overrides):
-            if override.path == path or (path[: len(override.path)] == override.path and _holds(override, path)):
-                return override
-        if path in self._source.lines:
-            return None
-        return next((override for override in reversed(self._overrides) if override.path[: len(path)] == path), None)
-
-
-def _prefixes(path: KeyPath) -> list[KeyPath]:
-    return [path[:end] for end in range(len(path), 0, -1)]
-
-
-def _holds(override: Override, path: KeyPath) -> bool:
-    value: Value = override.value
-    for key in path[len(override.path) :]:
-        if not isinstance(value, dict):
-            return not isinstance(value, list) or key.isdigit()
-        if key not in value:
-            return False
-        value = value[key]
-    return True
+        return path not in self._source.lines and isinstance(self._places.get(path), Override)
 
 
 def show_value(value: object) -> str:

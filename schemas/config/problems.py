@@ -5,9 +5,8 @@ from collections.abc import Callable, Collection
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from schemas.config.keys import KeySpec, find_spec, key_specs
+from schemas.config.keys import KeyPath, KeySpec, find_spec, key_specs
 from schemas.config.origins import Origin, show_value
-from schemas.config.source import KeyPath
 from schemas.errors import ConfigError
 
 _OUT_OF_RANGE = frozenset(

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import yaml
 
+from schemas.config.keys import KeyPath
 from schemas.config.loading import LoadedConfig
-from schemas.config.source import ConfigYamlDumper, KeyPath
+from schemas.config.source import ConfigYamlDumper
 from schemas.evaluation import EvaluationConfig
 from schemas.sections import GenerationConfig
 

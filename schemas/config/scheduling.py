@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from schemas.backend import parse_backend
+from schemas.config.keys import KeyPath, Tree, Value
 from schemas.config.origins import Origins, show_value
-from schemas.config.source import KeyPath, Tree, Value
 from schemas.config.values import ValueReader
 from schemas.errors import ConfigError
 

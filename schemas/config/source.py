@@ -1,26 +1,19 @@
 """Reads configuration text: a YAML file with the line of every key, and `key.path=value` overrides.
 
-Values are YAML 1.1 scalars with two differences: numbers such as `1e-5` are numbers, and dates stay text. A scalar at a
-key that takes text is kept as it is written, so that `trial_name: 0123` is not read as an octal number.
+Values are those of OmegaConf's loader: YAML 1.1 scalars, but `1e-5` is a number and dates stay text. Its `load` and
+`from_dotlist` are not used, as they give neither the lines of keys nor text as it is written (`PYTHON_VERSION: 3.10`,
+`trial_name: 0123`), and take `a: b # c` in an override for a mapping; so PyYAML's nodes are read here.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import yaml
 
+from schemas.config.keys import KeyPath, Tree, Value, takes_text
 from schemas.errors import ConfigError
-
-KeyPath = tuple[str, ...]
-"""The keys from the root to a value; positions inside a list are spelt as numbers."""
-Tree = dict[str, "Value"]
-Value = None | bool | int | float | str | bytes | list["Value"] | Tree
-"""What a configuration file can hold."""
-IsText = Callable[[KeyPath], bool]
-"""Tells whether the key at a path takes text."""
 
 _FLOAT: Final = re.compile(
     r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?)"
@@ -69,6 +62,8 @@ class Source:
     """Keys and values of the file."""
     lines: dict[KeyPath, int]
     """Line of each key, from 1."""
+    texts: dict[KeyPath, str]
+    """Each value that is not null as it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +76,11 @@ class Override:
     """Path of the key."""
     value: Value
     """Value of the key."""
+    texts: dict[KeyPath, str]
+    """Each value in it that is not null as it is written, by its path from the root."""
 
 
-def read_source(path: Path, is_text: IsText) -> Source:
+def read_source(path: Path) -> Source:
     """Return the YAML file at `path` with the line of every key.
 
     Raises:
@@ -99,13 +96,13 @@ def read_source(path: Path, is_text: IsText) -> Source:
     except (yaml.YAMLError, RecursionError) as exc:
         raise ConfigError(f"{path}: not valid YAML: {exc}; mend the file") from exc
     if node is None:
-        return Source(name=str(path), tree={}, lines={})
+        return Source(name=str(path), tree={}, lines={}, texts={})
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(
             f"{path}: holds a {_kind(node)}, expected a mapping of keys to values, such as `actor: {{path: …}}`"
         )
-    reader = _NodeReader(str(path), is_text)
-    return Source(name=str(path), tree=reader.mapping(node, ()), lines=reader.lines)
+    reader = _NodeReader(str(path))
+    return Source(name=str(path), tree=reader.mapping(node, ()), lines=reader.lines, texts=reader.texts)
 
 
 def _read_text(path: Path) -> str:
@@ -130,14 +127,14 @@ def _kind(node: yaml.Node) -> str:
 
 
 class _NodeReader:
-    """Turns YAML nodes into plain values and notes the lines of keys."""
+    """Turns YAML nodes into plain values; notes the lines of keys and the text of values."""
 
-    def __init__(self, name: str, is_text: IsText) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._is_text = is_text
         self._constructor = ConfigYamlLoader("")
         self._num_values = 0
         self.lines: dict[KeyPath, int] = {}
+        self.texts: dict[KeyPath, str] = {}
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> Tree:
         self._refuse_doubles(node)
@@ -160,8 +157,10 @@ class _NodeReader:
             return self.mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*path, str(i))) for i, item in enumerate(node.value)]
-        if self._is_text(path) and node.tag != _NULL_TAG:
-            return str(node.value)
+        if node.tag != _NULL_TAG:
+            self.texts[path] = str(node.value)
+            if takes_text(path):
+                return self.texts[path]
         try:
             return self._constructor.construct_object(node)
         except (yaml.YAMLError, ValueError) as exc:
@@ -184,7 +183,7 @@ class _NodeReader:
             seen[key] = line
 
 
-def parse_override(text: str, is_text: IsText) -> Override:
+def parse_override(text: str) -> Override:
     """Return the override that `text` spells, its value typed as YAML.
 
     Plain text needs no quotes, whatever signs are in it; text that starts with a quote, `[` or `{` is YAML and must
@@ -197,21 +196,21 @@ def parse_override(text: str, is_text: IsText) -> Override:
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
         raise ConfigError(f"override {text!r}: expected key.path=value, such as gconfig.temperature=0.6")
-    return Override(text=text, path=path, value=_override_value(text, raw.strip(), path, is_text))
+    return _parse_value(text, raw.strip(), path)
 
 
-def _override_value(text: str, raw: str, path: KeyPath, is_text: IsText) -> Value:
-    if raw == "":
-        return ""
-    structured = raw[0] in "\"'[{"
+def _parse_value(text: str, raw: str, path: KeyPath) -> Override:
+    is_structured = raw[:1] in ("'", '"', "[", "{")
+    plain = Override(text=text, path=path, value=raw, texts={path: raw})
     try:
         node = yaml.compose(raw, Loader=ConfigYamlLoader)
     except (yaml.YAMLError, RecursionError) as exc:
-        if not structured:
-            return raw
+        if not is_structured:
+            return plain
         problem = exc.problem if isinstance(exc, yaml.MarkedYAMLError) else str(exc)
         raise ConfigError(f"override {text!r}: the value is not valid YAML: {problem}; close it or quote it") from exc
-    plain = isinstance(node, yaml.ScalarNode) and node.value == raw
-    if node is None or not (structured or plain):
-        return raw  # a comment sign, a colon, a tag or an anchor in plain text is part of the text
-    return _NodeReader(f"override {text!r}", is_text).value(node, path)
+    is_scalar = isinstance(node, yaml.ScalarNode) and node.value == raw
+    if node is None or not (is_structured or is_scalar):
+        return plain  # a comment sign, a colon, a tag or an anchor in plain text is part of the text
+    reader = _NodeReader(f"override {text!r}")
+    return Override(text=text, path=path, value=reader.value(node, path), texts=reader.texts)

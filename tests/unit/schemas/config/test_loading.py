@@ -19,7 +19,6 @@ from schemas.config import (
     render_config,
 )
 from schemas.config.derivation import backend_of_allocation
-from schemas.config.keys import takes_text
 from schemas.config.source import parse_override
 
 ROOT = Path(__file__).parents[4]
@@ -233,14 +232,14 @@ def test_an_override_is_typed_as_yaml(write, override: str, read, value: object)
     .filter(lambda text: text[:1] not in ("'", '"', "[", "{") and text not in ("~", "null", "Null", "NULL", "???"))
 )
 def test_plain_text_in_an_override_needs_no_quotes(text: str) -> None:
-    override = parse_override(f"valid_dataset.system_prompt={text}", takes_text)
+    override = parse_override(f"valid_dataset.system_prompt={text}")
     assert (override.path, override.value) == (("valid_dataset", "system_prompt"), text)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_any_text_can_be_quoted_in_an_override(text: str) -> None:
     quoted = yaml.safe_dump(text, default_style='"', allow_unicode=False, width=9999).strip()
-    assert parse_override(f"valid_dataset.system_prompt={quoted}", takes_text).value == text
+    assert parse_override(f"valid_dataset.system_prompt={quoted}").value == text
 
 
 def test_the_last_override_wins_and_interpolation_sees_it(write) -> None:
