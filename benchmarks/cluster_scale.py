@@ -33,7 +33,7 @@ from infra.devcluster.cluster import DevCluster  # noqa: E402
 from infra.fileroot.run_directory import list_runs  # noqa: E402
 from schemas.backend import parse_backend  # noqa: E402
 from schemas.identity import SampleKey  # noqa: E402
-from tasks.inference.journal import read_journal  # noqa: E402
+from tasks.inference.exchange.journal import read_journal  # noqa: E402
 
 NUM_NODES: Final = 12
 GPUS_PER_NODE: Final = 8

@@ -37,11 +37,11 @@ from schemas.identity import prompt_hash, sample_seed  # noqa: E402
 from schemas.inference import PlannedItem, SamplingSpec, WorkerSpec  # noqa: E402
 from schemas.tables import JOURNAL_SCHEMA, PROMPT_SCHEMA, conform  # noqa: E402
 from tasks.grading.following import grade_run  # noqa: E402
-from tasks.inference.journal import SEGMENT_SIZE  # noqa: E402
-from tasks.inference.opening import open_session  # noqa: E402
-from tasks.inference.planning import PlanSettings, make_plan  # noqa: E402
-from tasks.inference.replica_spec import ReplicaSettings  # noqa: E402
-from tasks.inference.session import RunSession  # noqa: E402
+from tasks.inference.exchange.journal import SEGMENT_SIZE  # noqa: E402
+from tasks.inference.planning.plan import PlanSettings, make_plan  # noqa: E402
+from tasks.inference.planning.replica_spec import ReplicaSettings  # noqa: E402
+from tasks.inference.runs.open_run import open_session  # noqa: E402
+from tasks.inference.runs.session import RunSession  # noqa: E402
 from tasks.inference.stage import merge_run  # noqa: E402
 from tasks.metrics.stage import aggregate_run  # noqa: E402
 from tasks.report.page import NO_GUARDS  # noqa: E402

@@ -38,8 +38,8 @@ from infra.fileroot.run_directory import list_runs  # noqa: E402
 from schemas.config import EvaluationConfig  # noqa: E402
 from schemas.identity import sample_seed  # noqa: E402
 from schemas.inference import EngineSpec  # noqa: E402
-from tasks.inference.planning import default_batch_size  # noqa: E402
-from tasks.inference.worker_files import read_result  # noqa: E402
+from tasks.inference.exchange.worker_files import read_result  # noqa: E402
+from tasks.inference.planning.plan import default_batch_size  # noqa: E402
 from tasks.validation_set.loading import load_validation_set  # noqa: E402
 
 ENGINE_PROGRAM: Final = """

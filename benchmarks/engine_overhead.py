@@ -28,7 +28,7 @@ from infra.launchers.placement import plan_placement  # noqa: E402
 from schemas.identity import prompt_hash, sample_seed  # noqa: E402
 from schemas.inference import EngineSpec, SamplingSpec, WorkerSpec  # noqa: E402
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA  # noqa: E402
-from tasks.inference.supervision import ReplicaLaunch, run_replica  # noqa: E402
+from tasks.inference.replicas.supervision import ReplicaLaunch, run_replica  # noqa: E402
 
 BASELINE = """
 import json, os, sys, time

@@ -33,7 +33,7 @@ from benchmarks.end_to_end import Job, Setting, prepare, run_engine  # noqa: E40
 from flows.evaluator import CheckpointAnnouncer  # noqa: E402
 from infra.fileroot.run_directory import list_runs  # noqa: E402
 from schemas.watch import EvaluationRecord, LandedCheckpoint  # noqa: E402
-from tasks.inference.worker_files import read_result  # noqa: E402
+from tasks.inference.exchange.worker_files import read_result  # noqa: E402
 
 TARGET_S: Final = 5.0
 COMMAND: Final = (sys.executable, "-c", "from flows.cli import main; main()")

@@ -116,7 +116,7 @@ def evaluate(
             echo(loaded.notice, err=True)
         steps.show("checking dataset, checkpoint and engine")
         from flows.commands.preflight import check_inputs
-        from tasks.inference.head_start import start_workers
+        from tasks.inference.replicas.prewarm import start_workers
 
         check_inputs(loaded.config)
         echo(describe_sampling(loaded), err=True)

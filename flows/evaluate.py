@@ -39,9 +39,9 @@ from tasks.degeneration.task import check_degeneration_task
 from tasks.drift.profiles import Rows, name_rows
 from tasks.drift.task import check_drift_task, compare_outputs_task
 from tasks.grading.task import grade_task
-from tasks.inference.head_start import start_checks, start_workers
-from tasks.inference.layout import check_layout, checked_layout
-from tasks.inference.session import RunSession
+from tasks.inference.planning.layout import check_layout, checked_layout
+from tasks.inference.replicas.prewarm import start_checks, start_workers
+from tasks.inference.runs.session import RunSession
 from tasks.inference.task import merge_samples_task, plan_run_task, run_inference_task
 from tasks.metrics.task import aggregate_metrics_task
 from tasks.refresh.task import read_pool_task, refresh_validation_set_task

@@ -25,8 +25,8 @@ def start_workers_ahead(run_id: str) -> None:
     """Start the workers that a run of the flow `evaluate` will want on this machine."""
     from infra.prefect_server.http_api import find_api, read_run_parameters
     from schemas.config import EvaluationConfig
-    from tasks.inference.head_start import start_workers
-    from tasks.inference.layout import check_layout
+    from tasks.inference.planning.layout import check_layout
+    from tasks.inference.replicas.prewarm import start_workers
 
     api = find_api()
     if api is None:

@@ -32,7 +32,7 @@ from schemas.events import CheckpointLanded, EvaluationFailed
 from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
 from tasks.alerts.ledger import alert_folder, end_failures, was_told
 from tasks.alerts.task import announce, announce_failure, dataset_of, deliver_waiting
-from tasks.inference.layout import check_layout
+from tasks.inference.planning.layout import check_layout
 from tasks.validation_set.loading import load_graded
 from tasks.watching.launching import EvaluationLauncher, LocalLauncher
 from tasks.watching.reconciler import Reconciler

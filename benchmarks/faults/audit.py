@@ -10,7 +10,7 @@ from infra.store import open_store
 from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.states import Verdict
-from tasks.inference.journal import read_journal
+from tasks.inference.exchange.journal import read_journal
 
 SAFE_AFTER_S: Final = 1.0
 """A sample that had been finished for longer must never be generated again."""

@@ -16,7 +16,7 @@ import psutil
 
 from infra.devcluster.cluster import DevCluster
 from infra.fileroot.run_directory import list_runs, unfinished_runs
-from tasks.inference.journal import finished_samples
+from tasks.inference.exchange.journal import finished_samples
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 N_SAMPLES: Final = 2

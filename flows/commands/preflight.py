@@ -11,8 +11,8 @@ from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import SetupError, UserInputError
 from tasks.checkpoint.resolution import inspect_source
-from tasks.inference.head_start import start_checks
-from tasks.inference.layout import check_adapter, check_layout
+from tasks.inference.planning.layout import check_adapter, check_layout
+from tasks.inference.replicas.prewarm import start_checks
 from tasks.validation_set.loading import check_validation_set, load_graded
 
 

@@ -25,9 +25,9 @@ from schemas.tables import CONSISTENCY, SHARDS
 from tasks.consistency.canaries import LOGPROB_TOLERANCES, compare_canaries
 from tasks.consistency.checker import check_consistency
 from tasks.consistency.facts import compare_facts
-from tasks.inference.journal import read_tables
-from tasks.inference.session import RunSession
-from tasks.inference.worker_files import read_canaries, read_facts, read_result
+from tasks.inference.exchange.journal import read_tables
+from tasks.inference.exchange.worker_files import read_canaries, read_facts, read_result
+from tasks.inference.runs.session import RunSession
 
 _KEYS: Final = ("item_id", "repeat", "replica", "attempt")
 _GENERATED: Final = ("prompt_hash", "num_completion_tokens", "mean_logprob")

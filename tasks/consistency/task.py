@@ -10,7 +10,7 @@ from schemas.events import ConsistencyViolated
 from tasks.alerts.task import announce
 from tasks.consistency.report import summarise
 from tasks.consistency.stage import check_run_consistency
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 
 
 def check(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:

@@ -15,7 +15,7 @@ from schemas.degeneration import DegenerationReport, DegenerationSign, SignName
 from schemas.states import FinishReason, Verdict
 from tasks.degeneration.news import find_onsets
 from tasks.degeneration.repetition import ends_in_loop
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 from tasks.metrics.estimators import wilson_interval
 
 _COLUMNS: Final = ("item_id", "completion", "finish_reason", "verdict")

@@ -8,7 +8,7 @@ from schemas.degeneration import DegenerationReport
 from tasks.alerts.task import announce
 from tasks.degeneration.news import find_events
 from tasks.degeneration.stage import check_degeneration
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 
 
 def check(config: EvaluationConfig, session: RunSession) -> DegenerationReport:

@@ -10,7 +10,7 @@ from schemas.inference import Plan
 from schemas.run import RunIdentity
 from schemas.store import PublishedRun
 from tasks.drift.outputs import compare_outputs, output_columns
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 
 
 def compare_with_earlier_run(config: EvaluationConfig, session: RunSession) -> OutputDrift | None:

@@ -20,8 +20,8 @@ from schemas.states import FinishReason
 from schemas.tables import GRADE_SCHEMA
 from tasks.grading.grader import Grader, GradeRequest
 from tasks.grading.reward_function import describe_call
-from tasks.inference.journal import JournalFollower, in_batches
-from tasks.inference.session import RunSession
+from tasks.inference.exchange.journal import JournalFollower, in_batches
+from tasks.inference.runs.session import RunSession
 
 _POLL_S: Final = 0.25
 """Least seconds between looks at the journals: grading ends that much after generation at most."""

@@ -23,18 +23,18 @@ from schemas.states import WorkerOutcome
 from schemas.validation_set import ValidationSet
 from tasks.checkpoint.class_check import check_class
 from tasks.checkpoint.resolution import ResolvedCheckpoint
-from tasks.inference.canaries import plan_canaries
-from tasks.inference.journal import finished_samples, read_tables
-from tasks.inference.layout import check_adapter, lay_out_replicas
-from tasks.inference.merge import MergeCertificate, SampleMerger, merge_samples
-from tasks.inference.opening import open_session
-from tasks.inference.planning import PlanSettings, default_batch_size, make_plan, planned_dtype
-from tasks.inference.recovery import Recovery, WorkerEnd
-from tasks.inference.replica_spec import ReplicaSettings
-from tasks.inference.response_lengths import earlier_lengths
-from tasks.inference.session import RunSession
-from tasks.inference.supervision import ReplicaLaunch, WorkYielded, launch_spec, run_replica
-from tasks.inference.worker_files import read_started
+from tasks.inference.exchange.journal import finished_samples, read_tables
+from tasks.inference.exchange.worker_files import read_started
+from tasks.inference.planning.layout import check_adapter, lay_out_replicas
+from tasks.inference.planning.plan import PlanSettings, default_batch_size, make_plan, planned_dtype
+from tasks.inference.planning.replica_spec import ReplicaSettings
+from tasks.inference.planning.response_lengths import earlier_lengths
+from tasks.inference.replicas.recovery import Recovery, WorkerEnd
+from tasks.inference.replicas.supervision import ReplicaLaunch, WorkYielded, launch_spec, run_replica
+from tasks.inference.runs.merge import MergeCertificate, SampleMerger, merge_samples
+from tasks.inference.runs.open_run import open_session
+from tasks.inference.runs.session import RunSession
+from tasks.inference.worker.canaries import plan_canaries
 
 _SUBMIT_AGAIN_S: Final = 5.0
 """A launcher has waited for minutes before it says that a scheduler does not answer."""
@@ -130,7 +130,7 @@ def run_session_replica(
     """Run one replica of a session to its end, with as many workers as that takes; stop it when the session stops.
 
     Raises:
-        MilepostError: as tasks.inference.supervision.run_replica, once tasks.inference.recovery knows no way on.
+        MilepostError: as run_replica of tasks.inference.replicas.supervision, once its recovery knows no way on.
     """
     try:
         # what goes wrong here is the same for all replicas, and ends the run with its own words

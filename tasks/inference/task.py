@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from schemas.inference import WorkerResult, WorkerSpec
 from schemas.progress import PROGRESS_LOGGER, ReplicaProgress
 from tasks.alerts.task import PREFECT_FAILURES
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 from tasks.inference.stage import merge_run, plan_run, run_session_replica
 
 _ARTIFACT_INTERVAL_S: Final = 5.0

@@ -26,7 +26,7 @@ from schemas.run import RunState
 from schemas.states import RunStatus
 from schemas.tables import PROMPT_SCHEMA, conform
 from tasks.grading.reward_function import check_function, plausible_call
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 from tasks.validation_set.loading import load_graded
 
 _FREE: Final = ("reward_fn", "grading", "metrics")

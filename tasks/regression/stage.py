@@ -16,7 +16,7 @@ from infra.store import Store, open_store
 from schemas.config import EvaluationConfig
 from schemas.regression import RegressionCheck, RegressionReport
 from schemas.store import PublishedRun
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 from tasks.metrics.comparison import compare
 from tasks.regression.rule import COMPARISON, drop_p_value, is_regression, spend, split_level
 

@@ -9,7 +9,7 @@ from schemas.config import EvaluationConfig
 from schemas.events import RegressionDetected
 from schemas.regression import RegressionReport
 from tasks.alerts.task import announce
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 from tasks.regression.report import describe, summarise
 from tasks.regression.stage import check_regression, find_news
 

@@ -14,8 +14,8 @@ from schemas.summary import WHOLE_SET, MetricValue, RunSummary
 from schemas.tables import RUNS
 from tasks.alerts.ledger import alert_folder, read_ledger, to_alert_table
 from tasks.drift.report import to_drift_table
-from tasks.inference.merge import MergeCertificate
-from tasks.inference.session import RunSession
+from tasks.inference.runs.merge import MergeCertificate
+from tasks.inference.runs.session import RunSession
 from tasks.report.page import Guards, write_page
 
 

@@ -8,8 +8,8 @@ from infra.store import open_store
 from schemas.config import EvaluationConfig
 from schemas.summary import RunSummary
 from tasks.alerts.task import announce_completion
-from tasks.inference.merge import MergeCertificate
-from tasks.inference.session import RunSession
+from tasks.inference.runs.merge import MergeCertificate
+from tasks.inference.runs.session import RunSession
 from tasks.report.metrics_table import headline_metrics, tabulate_metrics
 from tasks.report.page import NO_GUARDS, Guards
 from tasks.report.publication import publish_run

@@ -17,7 +17,7 @@ from infra.store import open_store
 from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig, load_config
 from schemas.errors import MilepostError
-from tasks.inference.worker_files import read_heartbeat
+from tasks.inference.exchange.worker_files import read_heartbeat
 from tasks.watching.evaluation_key import evaluation_key
 
 

@@ -13,9 +13,9 @@ from schemas.errors import DistributedEvaluationError, EngineError
 from schemas.inference import EngineName, WorkerSpec
 from schemas.tables import CONSISTENCY, SHARDS
 from tasks.consistency.stage import settle_disagreement
-from tasks.inference.broken_numbers import set_aside_broken
-from tasks.inference.journal import finished_samples
+from tasks.inference.exchange.journal import finished_samples
 from tasks.inference.stage import merge_run
+from tasks.inference.worker.broken_numbers import set_aside_broken
 from tests.support.engine_environment import CHECKPOINT, ENGINE_PYTHON, engine_process_environment, require_engine
 from tests.support.replica_runs import Fault, OtherProgramLauncher, ReplicaRun, prompts_of
 

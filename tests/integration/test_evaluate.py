@@ -24,7 +24,7 @@ import pytest
 import flows.evaluate
 from flows.commands.interruption import Interrupted
 from schemas.states import RunStatus
-from tasks.inference.worker_files import WAIT
+from tasks.inference.exchange.worker_files import WAIT
 from tests.support.engine_environment import CHECKPOINT, require_engine
 from tests.support.evaluation_commands import (
     CONFIG,

@@ -19,9 +19,9 @@ from schemas.inference import EngineName, EngineSpec, SampleRecord, SamplingSpec
 from schemas.stand_in import StandInSpec
 from schemas.states import FinishReason, WorkerOutcome
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA
-from tasks.inference.journal import JournalFollower, finished_samples, read_journal
-from tasks.inference.supervision import run_replica
-from tasks.inference.worker_files import read_heartbeat, read_result
+from tasks.inference.exchange.journal import JournalFollower, finished_samples, read_journal
+from tasks.inference.exchange.worker_files import read_heartbeat, read_result
+from tasks.inference.replicas.supervision import run_replica
 from tests.support.engine_environment import CHECKPOINT, ENGINE_PYTHON, IM_END, ROOT, chat_token_ids, require_engine
 from tests.support.processes import is_alive
 from tests.support.worker_launch import PATIENCE_S, launch
@@ -116,8 +116,8 @@ CONTROLLER = """
 import sys
 from pathlib import Path
 from infra.launchers.local import LocalLauncher
-from tasks.inference.supervision import run_replica
-from tasks.inference.worker_files import read_spec
+from tasks.inference.replicas.supervision import run_replica
+from tasks.inference.exchange.worker_files import read_spec
 from tests.support.worker_launch import launch
 folder = Path(sys.argv[1])
 run_replica(read_spec(folder / "given.json"), LocalLauncher(), launch(folder))
@@ -226,7 +226,7 @@ def test_an_engine_that_cannot_start_says_why(
 
 def test_a_worker_imports_in_the_engine_environment_without_its_engine_or_prefect() -> None:
     code = (
-        "import sys, tasks.inference.worker\n"
+        "import sys, tasks.inference.worker.process\n"
         "loaded = {'vllm', 'torch', 'transformers', 'prefect', 'omegaconf'} & set(sys.modules)\n"
         "print(sorted(loaded))"
     )

@@ -16,7 +16,7 @@ from infra.store import open_store
 from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.summary import RunSummary
-from tasks.inference.journal import finished_samples, read_journal
+from tasks.inference.exchange.journal import finished_samples, read_journal
 from tests.support.command_server import start_command
 from tests.support.processes import is_alive
 

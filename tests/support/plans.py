@@ -2,7 +2,7 @@
 
 from schemas.checkpoint import CheckpointIdentity
 from schemas.inference import Plan, PlannedItem, RefusedItem, SamplingSpec
-from tasks.inference.planning import (
+from tasks.inference.planning.plan import (
     PlanSettings,
     make_plan,
 )

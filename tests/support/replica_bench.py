@@ -11,8 +11,8 @@ from infra.launchers.local import LocalLauncher
 from schemas.inference import EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from schemas.states import WorkerOutcome, WorkerPhase
-from tasks.inference.supervision import ReplicaLaunch, run_replica
-from tasks.inference.worker_files import EXIT_CODES
+from tasks.inference.exchange.worker_files import EXIT_CODES
+from tasks.inference.replicas.supervision import ReplicaLaunch, run_replica
 
 
 def worker_spec(folder: Path) -> WorkerSpec:

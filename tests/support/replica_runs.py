@@ -22,12 +22,12 @@ from schemas.inference import EngineName, PlannedItem, SamplingSpec, WorkerSpec
 from schemas.tables import PROMPT_SCHEMA
 from tasks.consistency.stage import check_run_consistency
 from tasks.grading.following import grade_run
-from tasks.inference.canaries import plan_canaries
-from tasks.inference.opening import open_session
-from tasks.inference.planning import PlanSettings, make_plan
-from tasks.inference.replica_spec import ReplicaSettings
-from tasks.inference.session import RunSession
+from tasks.inference.planning.plan import PlanSettings, make_plan
+from tasks.inference.planning.replica_spec import ReplicaSettings
+from tasks.inference.runs.open_run import open_session
+from tasks.inference.runs.session import RunSession
 from tasks.inference.stage import run_session_replica
+from tasks.inference.worker.canaries import plan_canaries
 
 NUM_REPLICAS = 3
 PATIENCE_S = 400.0

@@ -13,10 +13,10 @@ from schemas.config import EvaluationConfig
 from schemas.identity import SampleKey
 from schemas.inference import WorkerSpec
 from schemas.tables import PROMPT_SCHEMA
-from tasks.inference.opening import open_session
-from tasks.inference.planning import sample_keys
-from tasks.inference.replica_spec import ReplicaSettings
-from tasks.inference.session import RunSession
+from tasks.inference.planning.plan import sample_keys
+from tasks.inference.planning.replica_spec import ReplicaSettings
+from tasks.inference.runs.open_run import open_session
+from tasks.inference.runs.session import RunSession
 from tests.support.plans import plan_of
 
 KIND = RunKind(

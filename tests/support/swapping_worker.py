@@ -5,7 +5,7 @@
 
 from dataclasses import replace
 
-import tasks.inference.worker as worker
+import tasks.inference.worker.process as worker
 from infra.engines.base import Engine, Generation, GenerationRequest, open_engine
 from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
 

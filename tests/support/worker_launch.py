@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from infra.launchers.placement import plan_placement
-from tasks.inference.supervision import ReplicaLaunch
+from tasks.inference.replicas.supervision import ReplicaLaunch
 from tests.support.engine_environment import ENGINE_PYTHON
 from tests.support.evaluation_commands import own_cores
 

@@ -11,7 +11,7 @@ from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.states import FinishReason
 from schemas.tables import RUNS, SAMPLES
-from tasks.inference.journal import JournalWriter
+from tasks.inference.exchange.journal import JournalWriter
 from tests.support.store_tables import filled
 
 A, B = SampleKey("a", 0), SampleKey("b", 0)

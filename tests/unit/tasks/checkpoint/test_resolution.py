@@ -16,7 +16,7 @@ from infra.tokenizer.files import digest_tokenizer
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError
 from tasks.checkpoint.resolution import inspect_source, resolve_checkpoint
-from tasks.inference.layout import check_adapter
+from tasks.inference.planning.layout import check_adapter
 from tests.support.chat_folders import make_family
 from tests.support.checkpoint_folders import CONFIG, make_adapter, make_base, make_checkpoint
 

@@ -20,7 +20,7 @@ from schemas.states import RunStatus
 from tasks.alerts.ledger import enter_record, make_record
 from tasks.degeneration.news import find_events
 from tasks.degeneration.stage import check_degeneration
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 from tests.support.store_tables import run_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from schemas.states import FinishReason
 from schemas.tables import GRADE_SCHEMA, JOURNAL_SCHEMA, PROMPT_SCHEMA
 from tasks.grading.following import GradeBook
 from tasks.grading.grader import Grader
-from tasks.inference.journal import JournalFollower, JournalWriter
+from tasks.inference.exchange.journal import JournalFollower, JournalWriter
 
 N_SAMPLES = 2
 

@@ -9,7 +9,7 @@ from infra.launchers.base import EndCause, JobStatus, LaunchSpec
 from schemas.errors import TransientError, WorkerError
 from schemas.inference import Heartbeat
 from schemas.states import WorkerOutcome, WorkerPhase
-from tasks.inference.session import RunSession
+from tasks.inference.runs.session import RunSession
 from tasks.inference.stage import run_session_replica
 from tests.support.replica_bench import ScriptedLauncher, killed
 from tests.support.run_sessions import start, work_of

@@ -1,0 +1,1 @@
+"""The files that controller and worker exchange: specification, heartbeats, journal."""

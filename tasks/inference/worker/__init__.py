@@ -1,0 +1,1 @@
+"""The process that owns one replica: `python -m tasks.inference.worker SPEC_JSON`."""
