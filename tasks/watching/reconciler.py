@@ -20,13 +20,13 @@ from infra.trainer.announcements import SPOOL
 from schemas.config import config_to_yaml
 from schemas.errors import CheckpointError, MilepostError, StoreError, TransientError
 from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
-from tasks.watching.complaints import Complaints
 from tasks.watching.launching import EvaluationLauncher
 from tasks.watching.observation import Observation, Observer, WholeCheckpoint, describe_landed
 from tasks.watching.root import describe_unreadable, make_observer
 from tasks.watching.selection import newest_of_each_training, select_checkpoints
 from tasks.watching.settling import Evaluation, Settlement, identify, is_being_evaluated, settle, settled_record
 from tasks.watching.status import list_given_up
+from tasks.watching.warnings import WatchWarnings
 
 _TICK_S: Final = 0.25
 """Between two looks at whether a trainer has announced something, and at what is due."""
@@ -118,7 +118,7 @@ class Reconciler:
         self._slots: dict[tuple[str, str], threading.Thread] = {}
         self._reader: threading.Thread | None = None
         self._aside: dict[tuple[str, str], float] = {}
-        self._complaints = Complaints(root)
+        self._warnings = WatchWarnings(root)
         self._paused_until = 0.0
         self._hindrance = ""
         self._num_done = 0
@@ -163,9 +163,9 @@ class Reconciler:
         return WatchOutcome(
             root=self._root,
             num_done=self._num_done,
-            num_failed=self._num_failed + self._complaints.num_broken,
+            num_failed=self._num_failed + self._warnings.num_broken,
             num_open=num_open,
-            num_unusable=self._complaints.num_unusable,
+            num_unusable=self._warnings.num_unusable,
             given_up=tuple(chain(*(list_given_up(one.evaluation, one.selected) for one in self._watched))),
         )
 
@@ -205,7 +205,7 @@ class Reconciler:
                 problem = describe_unreadable(self._root, exc)
                 if not is_patient:
                     raise CheckpointError(problem) from exc
-                self._complaints.tell_unreadable(problem)
+                self._warnings.warn_of_unreadable(problem)
                 return
             looks.append(seen)
             self._is_settling |= not all(one.has_rested for one in seen.pending)
@@ -215,9 +215,9 @@ class Reconciler:
                 if gone.folder is not None and gone.folder.mark not in watched.landed:
                     self._note_vanished(watched, describe_landed(gone.found, gone.folder, number=0, now=_now()))
             self._let_go(watched)
-        self._complaints.tell_unusable(looks)
+        self._warnings.warn_of_unusable(looks)
         if not any(watched.landed for watched in self._watched):
-            self._complaints.tell_empty(looks)
+            self._warnings.warn_of_empty(looks)
 
     def _read_landed(self, watched: _Watched) -> set[str]:
         """Learn what other watchers, or earlier ones, have found, and what somebody has had forgotten.
@@ -239,7 +239,7 @@ class Reconciler:
                 landed = folder.read_landed(mark)
             except StoreError as exc:
                 unreadable.add(mark)
-                self._complaints.tell_broken(exc)
+                self._warnings.warn_of_broken(exc)
                 continue
             if landed.path.is_relative_to(self._root):
                 watched.landed[mark] = landed
@@ -283,7 +283,7 @@ class Reconciler:
                 if not is_being_evaluated(watched.evaluation, landed):
                     watched.evaluation.folder.release_model(landed)
             except StoreError as exc:
-                self._complaints.tell_broken(exc)
+                self._warnings.warn_of_broken(exc)
 
     def _note_vanished(self, watched: _Watched, landed: LandedCheckpoint) -> None:
         logger.warning("%s was removed before it was whole", landed.path)

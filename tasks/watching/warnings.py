@@ -1,4 +1,4 @@
-"""What a watcher says of what it cannot read or evaluate: each thing once."""
+"""Warnings of a watcher about what it cannot read or evaluate: each is logged once."""
 
 import logging
 import time
@@ -15,13 +15,13 @@ _UNREADABLE_S: Final = 300.0
 logger = logging.getLogger(__name__)
 
 
-class Complaints:
-    """Those of one watcher."""
+class WatchWarnings:
+    """The warnings of one watcher: each is logged once."""
 
     def __init__(self, root: Path) -> None:
         """Take the folder that is watched."""
         self._root = root
-        self._told: set[tuple[Path, str]] = set()
+        self._warned: set[tuple[Path, str]] = set()
         self._broken: set[str] = set()
         self._unusable: set[Path] = set()
         self._unreadable_at = -_UNREADABLE_S
@@ -36,20 +36,20 @@ class Complaints:
         """Files that could not be read: with one of them a watcher must not end well."""
         return len(self._broken)
 
-    def tell_broken(self, exc: StoreError) -> None:
-        """Say once of a file of the fileroot that it holds up its checkpoint, and no other."""
+    def warn_of_broken(self, exc: StoreError) -> None:
+        """Warn once of a file of the fileroot that holds up its checkpoint, and no other."""
         if str(exc) not in self._broken:
             self._broken.add(str(exc))
             logger.warning("%s", exc)
 
-    def tell_unreadable(self, problem: str) -> None:
-        """Say now and then that the root cannot be read."""
+    def warn_of_unreadable(self, problem: str) -> None:
+        """Warn every few minutes that the root cannot be read."""
         if time.monotonic() - self._unreadable_at >= _UNREADABLE_S:
             self._unreadable_at = time.monotonic()
             logger.warning("%s; until then there is nothing to do", problem)
 
-    def tell_unusable(self, looks: Sequence[Observation]) -> None:
-        """Say what cannot be evaluated as it is, once its trainer writes no more: until then it may become whole.
+    def warn_of_unusable(self, looks: Sequence[Observation]) -> None:
+        """Warn of what cannot be evaluated as it is, once its trainer writes no more: until then it may become whole.
 
         `looks`: one per evaluation, made at one time.
         """
@@ -57,15 +57,15 @@ class Complaints:
         self._unusable = {one.found.folder for one in stuck}
         for one in stuck:
             ailment = "cannot be evaluated as it is" if one.state == "unusable" else "is incomplete and changes no more"
-            self._tell(one.found.folder, f"{ailment}: {one.detail}")
+            self._warn(one.found.folder, f"{ailment}: {one.detail}")
 
-    def tell_empty(self, looks: Sequence[Observation]) -> None:
-        """Say it where the root has no checkpoint in it."""
+    def warn_of_empty(self, looks: Sequence[Observation]) -> None:
+        """Warn where the root has no checkpoint in it."""
         if not any(seen.num_found for seen in looks):
             words = "has no checkpoint in it yet; if its trainer has saved one, name the folder that it saves into"
-            self._tell(self._root, words)
+            self._warn(self._root, words)
 
-    def _tell(self, folder: Path, words: str) -> None:
-        if (folder, words) not in self._told:
-            self._told.add((folder, words))
+    def _warn(self, folder: Path, words: str) -> None:
+        if (folder, words) not in self._warned:
+            self._warned.add((folder, words))
             logger.warning("%s %s", folder, words)
