@@ -43,6 +43,7 @@ from tests.support.prefect_server import ask_api
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(1500)]
 
+TWO_TASKS = ("valid_dataset.path=reasoning_gym:chain_sum+basic_arithmetic?size=8&seed=1", "valid_dataset.limit=null")
 GREEDY = ("gconfig.temperature=0", "gconfig.n_samples=1", "gconfig.max_new_tokens=16")
 SLOW = ("engine.stand_in.step_s=0.02",)
 """The stand-in, slow enough to be interrupted: a batch of four answers takes a second and more."""
@@ -94,8 +95,6 @@ def _starter(environment: dict[str, str], folder: Path, *, is_fresh: bool = Fals
     def start(engine: str, overrides: Sequence[str] = (), *, fileroot: Path = folder / "out", size: int = 8) -> Command:
         config = folder / "config.yaml"
         config.write_text(CONFIG)
-        sums = (f"valid_dataset.path={SUMS}", f"valid_dataset.limit={size}")
-        procedural = (f"valid_dataset.path=reasoning_gym:chain_sum+basic_arithmetic?size={size}&seed=1",)
         command = Command(
             folder,
             [
@@ -105,7 +104,8 @@ def _starter(environment: dict[str, str], folder: Path, *, is_fresh: bool = Fals
                 f"cluster.fileroot={fileroot}",
                 f"rollout.backend={engine}",
                 "rollout.max_concurrent_rollouts=4",
-                *(sums if any("stand_in" in each for each in overrides) else procedural),
+                f"valid_dataset.path={SUMS}",
+                f"valid_dataset.limit={size}",
                 *overrides,
             ],
             environment,
@@ -124,14 +124,14 @@ def _starter(environment: dict[str, str], folder: Path, *, is_fresh: bool = Fals
 
 
 def test_a_run_is_published_and_shown_and_replicas_change_nothing(evaluate: Evaluate, api: str, tmp_path: Path) -> None:
-    first = evaluate("vllm:d1", GREEDY).summary()
+    first = evaluate("vllm:d1", [*GREEDY, *TWO_TASKS]).summary()
     assert (first.num_planned, first.num_failed, first.num_attempts, first.num_resumed) == (8, 0, 1, 0)
     samples = samples_of(first)
     _check_metrics(first.store, samples)
     _check_readers(first.store, num_runs=1)
     _check_prefect(api, tmp_path / "out")
 
-    second = evaluate("vllm:d2", GREEDY).summary()
+    second = evaluate("vllm:d2", [*GREEDY, *TWO_TASKS]).summary()
     assert second.run_id != first.run_id, "a finished run is not taken up again"
     assert (second.num_attempts, second.num_resumed) == (1, 0)
     again = samples_of(second)
@@ -144,14 +144,15 @@ def test_a_run_is_published_and_shown_and_replicas_change_nothing(evaluate: Eval
 def test_samples_are_graded_again_without_an_engine(
     evaluate: Evaluate, environment: dict[str, str], api: str, tmp_path: Path
 ) -> None:
-    first = evaluate("transformers:d1", [*GREEDY, "reward_fn=my_rewards.by_length"]).failure(2, "my_rewards")
+    rewarded = (*GREEDY, *TWO_TASKS, "engine.stand_in.step_s=0", "reward_fn=my_rewards.by_length")
+    first = evaluate("vllm:d1", rewarded).failure(2, "my_rewards")
     assert "working directory" in first
     (tmp_path / "my_rewards.py").write_text(
         "def by_length(prompt, completions, prompt_ids, completion_ids, answer, metadata, **data):\n"
         "    assert prompt_ids and completion_ids\n"
         "    return len(completion_ids) / 100\n"
     )
-    before = evaluate("transformers:d1", [*GREEDY, "reward_fn=my_rewards.by_length"]).summary()
+    before = evaluate("vllm:d1", rewarded).summary()
     samples = samples_of(before)
     assert samples.column("reward").to_pylist() == [
         n / 100 for n in samples.column("num_completion_tokens").to_pylist()
