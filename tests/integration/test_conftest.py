@@ -51,6 +51,9 @@ def project(tmp_path: Path) -> Path:
     integration = tmp_path / "tests" / "integration"
     integration.mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
+    support = Path("tests", "support")
+    (tmp_path / support).mkdir()
+    shutil.copy(ROOT / support / "command_server.py", tmp_path / support)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (integration / "test_services.py").write_text(TESTS)
     return tmp_path
