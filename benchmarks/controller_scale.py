@@ -34,7 +34,8 @@ from infra.machine.provenance import collect_provenance  # noqa: E402
 from schemas.checkpoint import CheckpointIdentity  # noqa: E402
 from schemas.config import EvaluationConfig  # noqa: E402
 from schemas.identity import prompt_hash, sample_seed  # noqa: E402
-from schemas.inference import PlannedItem, SamplingSpec, WorkerSpec  # noqa: E402
+from schemas.inference import PlannedItem, WorkerSpec  # noqa: E402
+from schemas.sampling import SamplingSpec  # noqa: E402
 from schemas.tables import JOURNAL_SCHEMA, PROMPT_SCHEMA, conform  # noqa: E402
 from tasks.grading.following import grade_run  # noqa: E402
 from tasks.inference.exchange.journal import SEGMENT_SIZE  # noqa: E402

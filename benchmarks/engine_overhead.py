@@ -26,7 +26,8 @@ sys.path.insert(0, str(ROOT))
 from infra.launchers.local import LocalLauncher  # noqa: E402 - the repository need not be installed
 from infra.launchers.placement import plan_placement  # noqa: E402
 from schemas.identity import prompt_hash, sample_seed  # noqa: E402
-from schemas.inference import EngineSpec, SamplingSpec, WorkerSpec  # noqa: E402
+from schemas.inference import EngineSpec, WorkerSpec  # noqa: E402
+from schemas.sampling import SamplingSpec  # noqa: E402
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA  # noqa: E402
 from tasks.inference.replicas.supervision import ReplicaLaunch, run_replica  # noqa: E402
 

@@ -1,7 +1,7 @@
 """The bases of our pydantic models: `Model` for what crosses a room or a disk, `Section` for what a user writes."""
 
 from types import NoneType
-from typing import get_args
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -28,6 +28,26 @@ class Section(Model):
         if kinds & {int, float} and bool not in kinds and _holds_boolean(value):
             raise PydanticCustomError("boolean_for_number", "expected a number, got a boolean")
         return value
+
+
+class AddedLater:
+    """Marks a field that earlier versions did not have: at its default it changes no digest of theirs."""
+
+
+ADDED_LATER: Final = AddedLater()
+
+
+def omit_added_defaults(model: BaseModel, dumped: dict[str, Any]) -> dict[str, Any]:
+    """Return what `model` was dumped to without the fields that were added later and have their defaults."""
+    kept: dict[str, Any] = {}
+    for name, value in dumped.items():
+        field, own = type(model).model_fields[name], getattr(model, name)
+        if ADDED_LATER in field.metadata and own == field.get_default(call_default_factory=True):
+            continue
+        kept[name] = (
+            omit_added_defaults(own, value) if isinstance(own, BaseModel) and isinstance(value, dict) else value
+        )
+    return kept
 
 
 def _kinds(annotation: object) -> set[object]:

@@ -15,13 +15,12 @@ from schemas.errors import LaunchError
 from schemas.grading import GradingConfig
 from schemas.inference import EngineName
 from schemas.refresh import RefreshConfig
+from schemas.sampling import GenerationConfig, GenerationOverrides
 from schemas.sections import (
     ActorConfig,
     ClusterConfig,
     EngineConfig,
     EvaluatorConfig,
-    GenerationConfig,
-    GenerationOverrides,
     MetricsConfig,
     OomConfig,
     RolloutConfig,

@@ -9,29 +9,11 @@ from typing import Literal
 
 from schemas.base import Model
 from schemas.checkpoint import CheckpointIdentity
+from schemas.sampling import SamplingSpec
 from schemas.stand_in import StandInConfig, StandInSpec
 from schemas.states import FinishReason, WorkerOutcome, WorkerPhase
 
 EngineName = Literal["vllm", "sglang", "transformers", "openai", "stand_in"]
-
-
-class SamplingSpec(Model):
-    """How a completion is drawn; the part of `gconfig` that an engine needs."""
-
-    temperature: float
-    """Softmax temperature; 0 is greedy."""
-    top_p: float
-    """Nucleus mass in (0, 1]."""
-    top_k: int
-    """Number of candidates; -1 takes all."""
-    max_new_tokens: int
-    """Longest completion in tokens."""
-    min_new_tokens: int = 0
-    """Shortest completion in tokens."""
-    stop: tuple[str, ...] = ()
-    """Strings that end a completion; not part of its text."""
-    eos_token_ids: tuple[int, ...]
-    """Tokens that end a completion."""
 
 
 class AdapterSpec(Model):

@@ -13,7 +13,8 @@ from importlib import import_module
 from typing import Final, NamedTuple, Protocol
 
 from schemas.errors import EngineError, EngineOutOfMemoryError, MilepostError, SetupError
-from schemas.inference import EngineFacts, EngineImport, EngineSpec, SamplingSpec
+from schemas.inference import EngineFacts, EngineImport, EngineSpec
+from schemas.sampling import SamplingSpec
 from schemas.states import FinishReason
 
 

@@ -27,7 +27,7 @@ from transformers.generation.logits_process import (
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from infra.engines.base import Generation, GenerationRequest, finite
-from schemas.inference import SamplingSpec
+from schemas.sampling import SamplingSpec
 from schemas.states import FinishReason
 
 

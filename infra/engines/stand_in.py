@@ -22,7 +22,8 @@ from infra.engines.device import package_versions
 from infra.machine.resources import cpu_model_name
 from schemas.errors import EngineError
 from schemas.identity import prompt_hash
-from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
+from schemas.inference import EngineFacts, EngineSpec
+from schemas.sampling import SamplingSpec
 from schemas.stand_in import StandInSpec
 from schemas.states import FinishReason
 

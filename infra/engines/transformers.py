@@ -19,7 +19,8 @@ from infra.engines.device import collect_facts
 from infra.engines.loaded_weights import check_loading_report
 from infra.engines.lora import merge_adapter
 from schemas.errors import EngineError, SetupError
-from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
+from schemas.inference import EngineFacts, EngineSpec
+from schemas.sampling import SamplingSpec
 
 if TYPE_CHECKING:
     from torch import Tensor

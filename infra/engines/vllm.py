@@ -17,7 +17,8 @@ from infra.engines.device import collect_facts
 from infra.engines.loaded_weights import check_nothing_is_left_out
 from infra.machine.resources import available_memory_bytes
 from schemas.errors import EngineOutOfMemoryError, SetupError
-from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
+from schemas.inference import EngineFacts, EngineSpec
+from schemas.sampling import SamplingSpec
 from schemas.states import FinishReason
 
 _DEFAULT_MEMORY_RATIO: Final = 0.7
@@ -26,6 +27,12 @@ MAX_LORA_RANK: Final = 512
 """Largest rank of an adapter that vLLM takes."""
 _LORA_RANKS: Final = (8, 16, 32, 64, 128, 256, MAX_LORA_RANK)
 """Ranks that room can be made for."""
+_OTHER_NAMES: Final = {
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "eos_token_ids": "stop_token_ids",
+}
+"""Names of SamplingSpec that vLLM's SamplingParams spells otherwise; the others are the same."""
 _CHECKED_WEIGHTS: Final = "infra.engines.vllm_weights.CheckedWeights"
 """Imported by each process of vLLM's that loads weights."""
 _CPU_BATCHED_TOKENS: Final = 4096
@@ -170,13 +177,7 @@ class VllmEngine:
         if sampling not in self._params:
             module = import_module("vllm.sampling_params")
             self._params[sampling] = module.SamplingParams(
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                max_tokens=sampling.max_new_tokens,
-                min_tokens=sampling.min_new_tokens,
-                stop=list(sampling.stop),
-                stop_token_ids=list(sampling.eos_token_ids),
+                **{_OTHER_NAMES.get(name, name): value for name, value in sampling.model_dump(mode="json").items()},
                 ignore_eos=True,  # the union in eos_token_ids decides, not the tokenizer's one
                 logprobs=0,  # the sampled token's own
                 flat_logprobs=True,  # three lists per completion, not a dict and an object per token

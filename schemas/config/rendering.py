@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import yaml
 
+from schemas.base import omit_added_defaults
 from schemas.config.keys import KeyPath
 from schemas.config.loading import LoadedConfig
 from schemas.config.source import ConfigYamlDumper
 from schemas.evaluation import EvaluationConfig
-from schemas.sections import GenerationConfig
+from schemas.sampling import GenerationConfig
 
 _UNLIMITED_WIDTH: Final = 2**31
 _INTERPOLATION: Final = re.compile(r"(\\*)\$\{")
@@ -25,8 +26,16 @@ def config_to_yaml(config: EvaluationConfig) -> str:
 
 
 def config_digest(config: EvaluationConfig) -> str:
-    """Return the 128-bit hex digest of all values of `config`, by BLAKE2b over canonical JSON."""
-    text = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    """Return the 128-bit hex digest of all values of `config`, by BLAKE2b over canonical JSON.
+
+    Keys that earlier versions did not have are left out where they have their defaults: a digest stays over versions.
+    """
+    text = json.dumps(
+        omit_added_defaults(config, config.model_dump(mode="json")),
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=True,
+    )
     return hashlib.blake2b(text.encode("ascii"), digest_size=16, person=b"milepost-config").hexdigest()
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from schemas.consistency import ConsistencyCheck, WorkerName
-from schemas.inference import EngineFacts, Plan, SamplingSpec
+from schemas.inference import EngineFacts, Plan
+from schemas.sampling import SamplingSpec
 
 
 @dataclass(frozen=True, slots=True)

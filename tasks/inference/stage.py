@@ -16,7 +16,7 @@ from infra.store import open_store
 from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig
 from schemas.errors import MilepostError, TransientError
-from schemas.inference import Plan, SamplingSpec, WorkerResult, WorkerSpec
+from schemas.inference import Plan, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
 from schemas.provenance import Provenance
 from schemas.states import WorkerOutcome
@@ -65,15 +65,7 @@ def make_run_plan(
             dtype=planned_dtype(config.actor.dtype, config.engine_name, strict=strict, on_gpu=device == "cuda"),
             strict=strict,
             max_model_len=validation_set.max_model_len,
-            sampling=SamplingSpec(
-                temperature=generation.temperature,
-                top_p=generation.top_p,
-                top_k=generation.top_k,
-                max_new_tokens=generation.max_new_tokens,
-                min_new_tokens=generation.min_new_tokens,
-                stop=generation.stop,
-                eos_token_ids=eos_token_ids,
-            ),
+            sampling=generation.to_spec(eos_token_ids),
             stand_in=config.engine.stand_in,
             num_skipped_rows=validation_set.num_skipped_rows,
         ),

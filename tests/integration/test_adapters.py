@@ -7,7 +7,8 @@ import pytest
 
 from infra.checkpoints import inspect_checkpoint
 from infra.store import open_store
-from schemas.inference import AdapterSpec, EngineName, EngineSpec, SamplingSpec
+from schemas.inference import AdapterSpec, EngineName, EngineSpec
+from schemas.sampling import SamplingSpec
 from tests.support.engine_driver import Answer, Answers, Prompt, Round, Scenario
 from tests.support.engine_environment import (
     CHECKPOINT,

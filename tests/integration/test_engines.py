@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from infra.checkpoints.class_comparison import ClassComparison
-from schemas.inference import EngineName, EngineSpec, SamplingSpec
+from schemas.inference import EngineName, EngineSpec
+from schemas.sampling import SamplingSpec
 from tests.support.damaged_checkpoints import DAMAGES, FAMILIES, QUANTISED, lost_projection, make_damaged, make_families
 from tests.support.engine_driver import Answer, Answers, Prompt, Round, Scenario
 from tests.support.engine_environment import (

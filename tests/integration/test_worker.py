@@ -15,7 +15,8 @@ from infra.files.log_files import log_tail
 from infra.launchers.local import LocalLauncher
 from schemas.errors import EngineError, EngineOutOfMemoryError, WorkerError
 from schemas.identity import prompt_hash, sample_seed
-from schemas.inference import EngineName, EngineSpec, SampleRecord, SamplingSpec, WorkerSpec
+from schemas.inference import EngineName, EngineSpec, SampleRecord, WorkerSpec
+from schemas.sampling import SamplingSpec
 from schemas.stand_in import StandInSpec
 from schemas.states import FinishReason, WorkerOutcome
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA

@@ -14,7 +14,8 @@ from infra.engines.base import Engine, GenerationRequest, RequestRefusedError, o
 from infra.engines.loaded_weights import compare_with_class
 from schemas.base import Model
 from schemas.errors import EngineError
-from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
+from schemas.inference import EngineFacts, EngineSpec
+from schemas.sampling import SamplingSpec
 
 
 class Prompt(Model):

@@ -15,8 +15,9 @@ from infra.store import open_store
 from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig, config_to_yaml, load_config
 from schemas.errors import EngineError, TransientError
-from schemas.inference import Plan, SamplingSpec
+from schemas.inference import Plan
 from schemas.run import RunState
+from schemas.sampling import SamplingSpec
 from schemas.states import RunStatus
 from tasks.checkpoint.resolution import identify_checkpoint
 from tasks.watching.launching import EndCause, EvaluationEnd, EvaluationOrder

@@ -1,7 +1,8 @@
 """A plan of any size."""
 
 from schemas.checkpoint import CheckpointIdentity
-from schemas.inference import Plan, PlannedItem, RefusedItem, SamplingSpec
+from schemas.inference import Plan, PlannedItem, RefusedItem
+from schemas.sampling import SamplingSpec
 from tasks.inference.planning.plan import (
     PlanSettings,
     make_plan,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from infra.launchers.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
 from infra.launchers.local import LocalLauncher
-from schemas.inference import EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
+from schemas.inference import EngineSpec, Heartbeat, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress
+from schemas.sampling import SamplingSpec
 from schemas.states import WorkerOutcome, WorkerPhase
 from tasks.inference.exchange.worker_files import EXIT_CODES
 from tasks.inference.replicas.supervision import ReplicaLaunch, run_replica

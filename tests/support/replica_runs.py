@@ -18,7 +18,8 @@ from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig
 from schemas.consistency import ConsistencyReport
 from schemas.identity import prompt_hash
-from schemas.inference import EngineName, PlannedItem, SamplingSpec, WorkerSpec
+from schemas.inference import EngineName, PlannedItem, WorkerSpec
+from schemas.sampling import SamplingSpec
 from schemas.tables import PROMPT_SCHEMA
 from tasks.consistency.stage import check_run_consistency
 from tasks.grading.following import grade_run

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 
 from infra.engines.base import Generation, GenerationRequest, open_engine
 from schemas.identity import prompt_hash
-from schemas.inference import EngineSpec, SamplingSpec
+from schemas.inference import EngineSpec
+from schemas.sampling import SamplingSpec
 from schemas.stand_in import StandInSpec
 
 SAMPLING = SamplingSpec(temperature=1.0, top_p=1.0, top_k=-1, max_new_tokens=1000, eos_token_ids=(0,))

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import tasks.inference.worker.process as worker
 from infra.engines.base import Engine, Generation, GenerationRequest, open_engine
-from schemas.inference import EngineFacts, EngineSpec, SamplingSpec
+from schemas.inference import EngineFacts, EngineSpec
+from schemas.sampling import SamplingSpec
 
 
 class SwappingEngine:

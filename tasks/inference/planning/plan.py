@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from schemas.checkpoint import CheckpointIdentity
 from schemas.identity import SampleKey
-from schemas.inference import EngineName, Plan, PlannedItem, RefusedItem, SamplingSpec
+from schemas.inference import EngineName, Plan, PlannedItem, RefusedItem
+from schemas.sampling import SamplingSpec
 from schemas.stand_in import StandInConfig
 from schemas.tables import WORK_SCHEMA
 

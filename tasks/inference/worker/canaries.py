@@ -11,7 +11,8 @@ from infra.engines.base import Engine, Generation, GenerationRequest, RequestRef
 from schemas.consistency import ConsistencyConfig
 from schemas.errors import ConfigError
 from schemas.identity import prompt_hash, sample_seed
-from schemas.inference import CanaryRecord, Plan, SamplingSpec, WorkerSpec
+from schemas.inference import CanaryRecord, Plan, WorkerSpec
+from schemas.sampling import SamplingSpec
 from tasks.inference.exchange.worker_files import append_canary
 from tasks.inference.worker.broken_numbers import NumbersCheck
 
@@ -82,12 +83,12 @@ def answer_canaries(
 
 
 def _greedy(sampling: SamplingSpec, max_new_tokens: int) -> SamplingSpec:
-    return sampling.model_copy(
-        update={
-            "temperature": 0.0,
-            "top_p": 1.0,
-            "top_k": -1,
-            "min_new_tokens": 0,
-            "max_new_tokens": min(max_new_tokens, sampling.max_new_tokens),
-        }
+    """Return the likeliest tokens, whatever else shapes the samples; what ends a completion stays."""
+    return SamplingSpec(
+        temperature=0.0,
+        top_p=1.0,
+        top_k=-1,
+        max_new_tokens=min(max_new_tokens, sampling.max_new_tokens),
+        stop=sampling.stop,
+        eos_token_ids=sampling.eos_token_ids,
     )

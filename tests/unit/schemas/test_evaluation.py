@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from schemas.config import EvaluationConfig, check_launchable
 from schemas.errors import ConfigError
-from schemas.sections import GenerationConfig, GenerationOverrides
+from schemas.sampling import GenerationConfig, GenerationOverrides
 
 
 def make(**sections: object) -> EvaluationConfig:

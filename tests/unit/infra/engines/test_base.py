@@ -7,7 +7,8 @@ import pytest
 
 from infra.engines.base import RequestRefusedError, open_engine, translated
 from schemas.errors import EngineError, EngineOutOfMemoryError, MilepostError, SetupError
-from schemas.inference import EngineSpec, SamplingSpec
+from schemas.inference import EngineSpec
+from schemas.sampling import SamplingSpec
 
 SPEC = EngineSpec(
     engine="vllm", model_path=Path("model"), dtype="auto", max_model_len=4096, batch_size=96, memory_ratio=0.7, seed=0

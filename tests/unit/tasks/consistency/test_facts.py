@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from schemas.consistency import ConsistencyCheck, WorkerName
-from schemas.inference import EngineFacts, Plan, SamplingSpec
+from schemas.inference import EngineFacts, Plan
+from schemas.sampling import SamplingSpec
 from tasks.consistency.facts import compare_facts
 
 SAMPLING = SamplingSpec(temperature=1.0, top_p=1.0, top_k=-1, max_new_tokens=8, eos_token_ids=(2,))

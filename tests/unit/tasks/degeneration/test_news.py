@@ -14,8 +14,9 @@ from infra.store import open_store
 from schemas.config import EvaluationConfig, config_to_yaml
 from schemas.degeneration import SignName
 from schemas.events import GenerationDegenerate
-from schemas.inference import Plan, SamplingSpec
+from schemas.inference import Plan
 from schemas.run import RunState
+from schemas.sampling import SamplingSpec
 from schemas.states import RunStatus
 from tasks.alerts.ledger import enter_record, make_record
 from tasks.degeneration.news import find_events

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import StoreError
-from schemas.inference import Plan, PlannedItem, SampleRecord, SamplingSpec
+from schemas.inference import Plan, PlannedItem, SampleRecord
+from schemas.sampling import SamplingSpec
 from schemas.states import FinishReason
 from schemas.tables import GRADE_SCHEMA, JOURNAL_SCHEMA, PROMPT_SCHEMA
 from tasks.grading.following import GradeBook

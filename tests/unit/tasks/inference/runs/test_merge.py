@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from schemas.checkpoint import CheckpointIdentity
 from schemas.errors import MergeError
 from schemas.identity import sample_seed
-from schemas.inference import Plan, PlannedItem, RefusedItem, SamplingSpec
+from schemas.inference import Plan, PlannedItem, RefusedItem
 from schemas.run import RunIdentity
+from schemas.sampling import SamplingSpec
 from schemas.tables import GRADE_SCHEMA, JOURNAL_SCHEMA, PROMPT_SCHEMA, SAMPLES
 from tasks.inference.planning.plan import PlanSettings, make_plan
 from tasks.inference.runs.merge import MergeCertificate, SampleMerger, merge_samples

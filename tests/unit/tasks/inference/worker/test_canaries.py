@@ -10,7 +10,8 @@ from infra.engines.base import open_engine
 from schemas.consistency import ConsistencyConfig
 from schemas.errors import ConfigError, WorkerError
 from schemas.identity import prompt_hash
-from schemas.inference import EngineSpec, Plan, PlannedItem, SamplingSpec, SetAsideItem, WorkerSpec
+from schemas.inference import EngineSpec, Plan, PlannedItem, SetAsideItem, WorkerSpec
+from schemas.sampling import SamplingSpec
 from schemas.stand_in import StandInSpec
 from tasks.inference.exchange.journal import finished_samples
 from tasks.inference.exchange.worker_files import read_canaries

@@ -14,7 +14,8 @@ import pytest
 
 from infra.launchers.waiting import Order
 from schemas.errors import WorkerError
-from schemas.inference import EngineImport, EngineSpec, Heartbeat, SamplingSpec, WorkerResult, WorkerSpec
+from schemas.inference import EngineImport, EngineSpec, Heartbeat, WorkerResult, WorkerSpec
+from schemas.sampling import SamplingSpec
 from schemas.states import WorkerOutcome, WorkerPhase
 from schemas.tables import PROMPT_SCHEMA, WORK_SCHEMA
 from tasks.inference.exchange.worker_files import EXIT_CODES, WAIT, read_heartbeat, read_result, read_spec, write_spec

@@ -12,7 +12,8 @@ import pytest
 
 from schemas.errors import WorkerError
 from schemas.identity import SampleKey, prompt_hash
-from schemas.inference import EngineSpec, SamplingSpec, SetAsideItem, WorkerSpec
+from schemas.inference import EngineSpec, SetAsideItem, WorkerSpec
+from schemas.sampling import SamplingSpec
 from schemas.stand_in import StandInSpec
 from schemas.states import WorkerOutcome
 from schemas.tables import PROMPT_SCHEMA
