@@ -1,14 +1,23 @@
 """How completions are drawn: what a user sets (`gconfig`, `eval_gconfig`) and what an engine gets."""
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from schemas.base import Model, Section, omit_added_defaults
+from schemas.base import ADDED_LATER, Model, Section, omit_added_defaults
 
 TAKE_ALL: Final = -1
 """top_k that keeps every candidate, as vLLM and SGLang spell it."""
+
+_TokenId = Annotated[int, Field(ge=0)]
 
 
 class GenerationConfig(Section):
@@ -31,11 +40,30 @@ class GenerationConfig(Section):
     """Take the likeliest token each time: the temperature is 0, whatever `temperature` says."""
     stop: tuple[str, ...] = ()
     """Strings that end a completion, not part of its text. Empty: only the end-of-sequence tokens end it."""
+    min_p: Annotated[float, ADDED_LATER] = Field(default=0.0, ge=0, le=1)
+    """Least probability of a candidate, as a share of the likeliest one's, after temperature. 0 keeps every token."""
+    repetition_penalty: Annotated[float, ADDED_LATER] = Field(default=1.0, gt=0)
+    """Factor by which logits of tokens in the prompt or the completion so far lose: positive ones are divided by it,
+    negative ones multiplied (Keskar et al. 2019, CTRL). 1 changes nothing."""
+    presence_penalty: Annotated[float, ADDED_LATER] = Field(default=0.0, ge=-2, le=2)
+    """Amount taken from the logit of each token that the completion holds already, in OpenAI's definition."""
+    frequency_penalty: Annotated[float, ADDED_LATER] = Field(default=0.0, ge=-2, le=2)
+    """Amount taken from a token's logit for each time that the completion holds it, in OpenAI's definition."""
+    stop_token_ids: Annotated[tuple[_TokenId, ...], ADDED_LATER] = ()
+    """Tokens that end a completion like the end-of-sequence tokens, which stay; not part of its text."""
 
     @field_validator("stop", mode="before")
     @classmethod
     def _accept_one_stop_string(cls, value: object) -> object:
         return _stop_strings(value)
+
+    @field_validator(
+        "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "stop_token_ids", mode="before"
+    )
+    @classmethod
+    def _accept_null_for_unset(cls, value: object, info: ValidationInfo) -> object:
+        """Return the default for null, by which training configs say that they do not use a parameter."""
+        return cls.model_fields[info.field_name or ""].get_default() if value is None else value
 
     @field_validator("stop")
     @classmethod
@@ -64,7 +92,8 @@ class GenerationConfig(Section):
     def to_spec(self, eos_token_ids: Collection[int]) -> "SamplingSpec":
         """Return what an engine gets; `eos_token_ids`: the tokens that end a completion of the model's own accord."""
         shared = {name: getattr(self, name) for name in SamplingSpec.model_fields if name != "eos_token_ids"}
-        return SamplingSpec(**shared, eos_token_ids=tuple(eos_token_ids))
+        ends = tuple(dict.fromkeys((*eos_token_ids, *self.stop_token_ids)))
+        return SamplingSpec(**shared, eos_token_ids=ends)
 
 
 class GenerationOverrides(Section):
@@ -86,6 +115,16 @@ class GenerationOverrides(Section):
     """Take the likeliest token each time."""
     stop: tuple[str, ...] | None = None
     """Strings that end a completion; an empty list takes those of `gconfig` away."""
+    min_p: Annotated[float | None, ADDED_LATER] = Field(default=None, ge=0, le=1)
+    """Least probability of a candidate, as a share of the likeliest one's."""
+    repetition_penalty: Annotated[float | None, ADDED_LATER] = Field(default=None, gt=0)
+    """Factor against tokens in the prompt or the completion so far; 1 changes nothing."""
+    presence_penalty: Annotated[float | None, ADDED_LATER] = Field(default=None, ge=-2, le=2)
+    """Amount taken from the logit of each token that the completion holds already."""
+    frequency_penalty: Annotated[float | None, ADDED_LATER] = Field(default=None, ge=-2, le=2)
+    """Amount taken from a token's logit for each time that the completion holds it."""
+    stop_token_ids: Annotated[tuple[_TokenId, ...] | None, ADDED_LATER] = None
+    """Tokens that end a completion; an empty list takes those of `gconfig` away."""
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -153,7 +192,20 @@ class SamplingSpec(Model):
     stop: tuple[str, ...] = ()
     """Strings that end a completion; not part of its text."""
     eos_token_ids: tuple[int, ...]
-    """Tokens that end a completion."""
+    """Tokens that end a completion, `stop_token_ids` among them."""
+    min_p: Annotated[float, ADDED_LATER] = 0.0
+    """Least probability of a candidate, as a share of the likeliest one's."""
+    repetition_penalty: Annotated[float, ADDED_LATER] = 1.0
+    """Factor against tokens in the prompt or the completion so far."""
+    presence_penalty: Annotated[float, ADDED_LATER] = 0.0
+    """Amount taken from the logit of each token in the completion so far."""
+    frequency_penalty: Annotated[float, ADDED_LATER] = 0.0
+    """Amount taken from a token's logit for each time it is in the completion so far."""
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether tokens that were seen before are less likely, or more, for that."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
     @model_serializer(mode="wrap")
     def _omit_added_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import torch
 from tokenizers.decoders import DecodeStream
 from transformers.generation.logits_process import (
     LogitsProcessor,
+    MinPLogitsWarper,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -100,6 +101,7 @@ class RowSampler(LogitsProcessor):
         self._max_model_len = max_model_len
         self._deliver = deliver
         self._warpers: list[LogitsProcessor] = _warpers(sampling)
+        self._seen: _SeenTokens | None = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Return scores of shape (rows, vocabulary) that are -inf but for one drawn token per row."""
@@ -127,6 +129,10 @@ class RowSampler(LogitsProcessor):
         if num_made < self._sampling.min_new_tokens and self._sampling.eos_token_ids:
             logits = logits.clone()
             logits[:, list(self._sampling.eos_token_ids)] = -torch.inf
+        if self._sampling.has_penalties:
+            self._seen = self._seen or _SeenTokens([row.request.prompt_token_ids for row in self.rows], logits)
+            self._seen.count([row.token_ids[-1:] for row in self.rows])
+            logits = self._seen.penalise(logits, self._sampling)
         if self._sampling.temperature == 0:
             return logits.argmax(dim=-1)
         for warper in self._warpers:
@@ -174,16 +180,43 @@ class RowSampler(LogitsProcessor):
         )
 
 
+class _SeenTokens:
+    """The tokens of prompts and completions so far, as tensors of shape (rows, vocabulary)."""
+
+    def __init__(self, prompts: list[list[int]], logits: torch.Tensor) -> None:
+        """`logits` give shape and device."""
+        self._in_prompt = torch.zeros_like(logits, dtype=torch.bool)
+        self._counts = torch.zeros_like(logits)
+        for index, prompt in enumerate(prompts):
+            self._in_prompt[index, prompt] = True
+
+    def count(self, new: list[list[int]]) -> None:
+        """Count the newest token of each row."""
+        for index, tokens in enumerate(new):
+            for token in tokens:
+                self._counts[index, token] += 1
+
+    def penalise(self, logits: torch.Tensor, sampling: SamplingSpec) -> torch.Tensor:
+        """Return logits after the penalties, in vLLM's order: repetition, then frequency and presence."""
+        is_made = self._counts > 0
+        factor = sampling.repetition_penalty
+        weaker = torch.where(logits > 0, logits / factor, logits * factor)
+        logits = torch.where(self._in_prompt | is_made, weaker, logits)
+        return logits - sampling.frequency_penalty * self._counts - sampling.presence_penalty * is_made
+
+
 def seeded_generator(seed: int, device: torch.device) -> torch.Generator:
     """Return a generator of `device` that starts from `seed`."""
     return torch.Generator(device).manual_seed(seed)
 
 
 def _warpers(sampling: SamplingSpec) -> list[LogitsProcessor]:
-    """Return the library's own temperature, top-k and top-p, in its order."""
+    """Return the library's own temperature, min-p, top-k and top-p, in vLLM's order."""
     warpers: list[LogitsProcessor] = []
     if sampling.temperature not in (0.0, 1.0):
         warpers.append(TemperatureLogitsWarper(sampling.temperature))
+    if sampling.min_p > 0:
+        warpers.append(MinPLogitsWarper(sampling.min_p))
     if sampling.top_k > 0:
         warpers.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1.0:

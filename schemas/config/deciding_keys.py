@@ -30,17 +30,12 @@ _UNUSED: Final[dict[str, str]] = {
 
 _SAMPLING: Final[dict[str, tuple[object, ...]]] = {
     "best_of": (1, None),
-    "frequency_penalty": (0, None),
     "ignore_eos": (False, None),
     "length_penalty": (1, None),
     "logit_bias": (None, {}),
-    "min_p": (0, None),
     "n": (1, None),
     "no_repeat_ngram_size": (0, None),
-    "presence_penalty": (0, None),
-    "repetition_penalty": (1, None),
     "skip_special_tokens": (True, None),
-    "stop_token_ids": ([], None),
     "typical_p": (1, None),
     "use_beam_search": (False, None),
 }

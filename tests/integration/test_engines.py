@@ -30,6 +30,17 @@ QUESTIONS = ("What is 2 + 2?", "Name three colours.", "Count from 1 to 9.", "Who
 MAX_MODEL_LEN = 192
 STOP = "er of wa"
 """Inside what the model says of counting, and across three of its tokens."""
+PENALTIES = {
+    "all penalties": {
+        "repetition_penalty": 1.3,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.7,
+        "max_new_tokens": 24,
+    },
+    "repetition": {"repetition_penalty": 0.7, "max_new_tokens": 24},
+    "frequency": {"frequency_penalty": -2.0, "max_new_tokens": 24},
+    "presence": {"presence_penalty": 2.0, "max_new_tokens": 24},
+}
 CUTS = range(4, 9)
 """Completion lengths that end inside the characters of several tokens each."""
 
@@ -71,6 +82,8 @@ def scenario(engine: EngineName) -> Scenario:
         *(Round(name=f"cut {n}", sampling=sampling(max_new_tokens=n), prompts=emoji) for n in CUTS),
         Round(name="top 1", sampling=sampling(temperature=1.0, top_k=1), prompts=prompts(seed=9)),
         Round(name="tiny nucleus", sampling=sampling(temperature=1.0, top_p=1e-6), prompts=prompts(seed=9)),
+        Round(name="one likely", sampling=sampling(temperature=1.0, min_p=1.0), prompts=prompts(seed=9)),
+        *(Round(name=name, sampling=sampling(**changes), prompts=prompts()) for name, changes in PENALTIES.items()),
         Round(
             name="logprobs",
             sampling=sampling(),
@@ -183,7 +196,7 @@ def test_repeats_with_seeds_of_their_own_differ_at_temperature_one(answers: Answ
     assert len({answer.token_ids for answer in answers.rounds["hot"].values()}) == 4
 
 
-@pytest.mark.parametrize("name", ["top 1", "tiny nucleus"])
+@pytest.mark.parametrize("name", ["top 1", "tiny nucleus", "one likely"])
 def test_sampling_among_one_candidate_is_greedy(answers: Answers, name: str) -> None:
     assert texts(answers, name) == texts(answers, "greedy")
 
@@ -264,6 +277,15 @@ def test_engines_agree_on_greedy_text_and_logprobs(play: Callable[[EngineName], 
                 other.finish_reason,
             )
             assert answer.mean_logprob == pytest.approx(other.mean_logprob, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_engines_agree_on_what_penalties_do(play: Callable[[EngineName], Answers], name: str) -> None:
+    by_engine = [play(engine).rounds for engine in ENGINES]
+    ids = [{key: answer.token_ids for key, answer in rounds[name].items()} for rounds in by_engine]
+    assert ids[0] == ids[1]
+    for rounds in by_engine:
+        assert any(answer.token_ids[:12] != rounds["greedy"][key].token_ids for key, answer in rounds[name].items())
 
 
 def test_only_transformers_knows_the_entropy_and_it_is_not_negative(play: Callable[[EngineName], Answers]) -> None:

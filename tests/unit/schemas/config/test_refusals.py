@@ -43,7 +43,7 @@ def test_a_misspelt_key_names_line_and_nearest_key(write, text: str, meant: str)
     assert "eval.yaml:3)" in message
 
 
-@pytest.mark.parametrize("line", ["frequency_penalty: 0.5", "ignore_eos: true", "stop_token_ids: [7]"])
+@pytest.mark.parametrize("line", ["logit_bias: {7: 1.0}", "ignore_eos: true", "no_repeat_ngram_size: 3"])
 def test_a_sampling_key_that_cannot_be_honoured_is_refused(write, line: str) -> None:
     assert "decides what is generated or scored" in refusal(write(f"{MINIMAL}gconfig:\n  {line}\n"))
 

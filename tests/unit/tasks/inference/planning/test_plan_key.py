@@ -46,6 +46,11 @@ def plan_key(checkpoint: Path, *overrides: str) -> str:
         "gconfig.max_new_tokens=65",
         "gconfig.min_new_tokens=1",
         "gconfig.stop=[END]",
+        "gconfig.min_p=0.1",
+        "gconfig.repetition_penalty=1.1",
+        "gconfig.presence_penalty=0.1",
+        "gconfig.frequency_penalty=-0.1",
+        "gconfig.stop_token_ids=[3]",
         "rollout.backend=transformers:d1",
         "actor.dtype=float32",
         "consistency.strict=true",
@@ -85,6 +90,12 @@ def test_a_setting_that_decides_an_answer_changes_the_key(tmp_path: Path, overri
 def test_who_generates_and_what_is_made_of_it_does_not(tmp_path: Path, override: str) -> None:
     checkpoint = make_checkpoint(tmp_path / "checkpoint")
     assert plan_key(checkpoint, override) == plan_key(checkpoint)
+
+
+@pytest.mark.parametrize("unset", ["min_p=0", "repetition_penalty=1", "stop_token_ids=[]", "presence_penalty=null"])
+def test_a_parameter_that_earlier_versions_lacked_leaves_their_keys_alone(tmp_path: Path, unset: str) -> None:
+    checkpoint = make_checkpoint(tmp_path / "checkpoint")
+    assert plan_key(checkpoint, f"gconfig.{unset}") == plan_key(checkpoint)
 
 
 @pytest.mark.parametrize("fault", ["step_s: 1", "load_s: 1", "sequence_bytes: 9", "hanging_item_rate: 0.1"])
