@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.end_to_end import Job, Setting, prepare, run_engine  # noqa: E402 - the repository need not be installed
 from flows.evaluator import CheckpointAnnouncer  # noqa: E402
 from infra.fileroot.run_directory import list_runs  # noqa: E402
+from infra.prefect_server.http_api import find_authorization  # noqa: E402
 from schemas.watch import EvaluationRecord, LandedCheckpoint  # noqa: E402
 from tasks.inference.exchange.worker_files import read_result  # noqa: E402
 
@@ -166,8 +167,10 @@ def follow(api: str, fileroot: Path, announced: float, ordered: datetime) -> Lan
 
 def newest_flow_run(api: str) -> dict[str, str]:
     """Return the flow run of `evaluate` that was started last."""
+    login = find_authorization(api)
     body = json.dumps({"flows": {"name": {"any_": ["evaluate"]}}, "sort": "START_TIME_DESC", "limit": 1}).encode()
-    request = urllib.request.Request(f"{api}/flow_runs/filter", body, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json"} | ({"Authorization": login} if login else {})
+    request = urllib.request.Request(f"{api}/flow_runs/filter", body, headers)
     with urllib.request.urlopen(request, timeout=30) as reply:
         (found,) = json.loads(reply.read())
     return found
@@ -205,6 +208,7 @@ def main() -> int:
     landings: dict[str, list[Landing]] = {name: [] for name in options.launchers}
     engine: list[float] = []
     with tempfile.TemporaryDirectory() as home, serving(Path(home)) as environment:
+        os.environ["PREFECT_HOME"] = environment["PREFECT_HOME"]  # where the server's login is
         bench = Bench(environment["PREFECT_API_URL"], environment, setting, options.checkpoint)
         subprocess.run([*COMMAND, "deploy"], cwd=home, env=environment, check=True, stdout=subprocess.DEVNULL)
         for number in range(options.rounds):

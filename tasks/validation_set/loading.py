@@ -71,10 +71,22 @@ def _origin(config: EvaluationConfig, report: CheckpointReport, tokenizer_folder
     )
 
 
+def _check_stop_tokens(stop_token_ids: Sequence[int], report: CheckpointReport) -> None:
+    """Check that the model can make each token that ends a completion."""
+    num_rows = report.num_embeddings
+    unknown = [] if num_rows is None else [each for each in stop_token_ids if each >= num_rows]
+    if unknown:
+        raise ConfigError(
+            f"gconfig.stop_token_ids holds {unknown[0]}, and the model's embedding has {num_rows} rows: "
+            "it can never be made; remove it or name ids of this tokenizer"
+        )
+
+
 def _load(
     config: EvaluationConfig, report: CheckpointReport, tokenizer_folder: Path, origin: PromptOrigin
 ) -> ValidationSet:
     generation = config.generation
+    _check_stop_tokens(generation.stop_token_ids, report)
     limits = PromptLimits(
         context_length=limit_context(
             context_length=report.context_length,

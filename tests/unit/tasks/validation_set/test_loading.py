@@ -76,6 +76,13 @@ def test_a_shorter_context_is_judged_anew(config: EvaluationConfig, folder: Path
         load(config, folder, context_length=longest)
 
 
+def test_a_stop_token_that_the_model_cannot_make_is_rejected(config: EvaluationConfig, folder: Path) -> None:
+    stopping = config.model_copy(update={"gconfig": config.gconfig.model_copy(update={"stop_token_ids": (3, 99)})})
+    report = report_on(folder).model_copy(update={"num_embeddings": 99})
+    with pytest.raises(ConfigError, match=r"gconfig.stop_token_ids holds 99, and the model's embedding has 99 rows"):
+        load_validation_set(stopping, report, folder)
+
+
 def test_what_is_not_asked_is_told_once(
     config: EvaluationConfig, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
