@@ -8,7 +8,7 @@ from pydantic.config import JsonDict
 
 from schemas.alerts import AlertsConfig
 from schemas.backend import Backend
-from schemas.base import Section
+from schemas.base import ADDED_LATER, Section
 from schemas.consistency import ConsistencyConfig
 from schemas.drift import DriftConfig
 from schemas.errors import LaunchError
@@ -27,6 +27,7 @@ from schemas.sections import (
     SchedulerConfig,
     SchedulerType,
     SglangConfig,
+    StoreConfig,
     VllmConfig,
 )
 from schemas.valid_dataset import ValidDatasetConfig
@@ -131,6 +132,8 @@ class EvaluationConfig(Section):
     """Search for answers, and their comparison."""
     consistency: ConsistencyConfig = Field(default_factory=ConsistencyConfig)
     """Whether all replicas did the same work in the same way."""
+    store: Annotated[StoreConfig, ADDED_LATER] = Field(default_factory=StoreConfig)
+    """What is kept of each sample."""
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     """Which metrics that take a k are computed."""
     drift: DriftConfig = Field(default_factory=DriftConfig)

@@ -207,8 +207,9 @@ class WorkerSpec(Model):
     canary_tokens: int = 64
     """Longest completion of a canary, in tokens."""
     keeps_completion_ids: bool = False
-    """Whether samples are journalled with their token ids. Off: they are as large as the text, and only a reward
-    function of the user's reads them."""
+    """Whether samples are journalled with their token ids."""
+    keeps_logprobs: bool = False
+    """Whether they are journalled with the log-probability of each token."""
 
 
 class SampleRecord(Model):
@@ -248,6 +249,8 @@ class SampleRecord(Model):
     """Reason for which generation failed; None where it did not."""
     completion_ids: tuple[int, ...] | None = None
     """The tokens made; None unless the worker was told to keep them."""
+    token_logprobs: tuple[float | None, ...] | None = None
+    """Log-probability of each of them, nats, to six decimals; None likewise, and for one that is not finite."""
 
 
 class CanaryRecord(Model):

@@ -166,6 +166,14 @@ class SglangConfig(Section):
 _Ks = tuple[Annotated[int, Field(ge=1)], ...]
 
 
+class StoreConfig(Section):
+    """What is kept of each sample beside its text, its verdict and its numbers."""
+
+    keep_tokens: bool = True
+    """Whether token ids and their log-probabilities are kept: about 8 bytes per token before compression, 4 after. Off
+    saves that, and a metric of tokens that is wanted later needs a new generation."""
+
+
 class MetricsConfig(Section):
     """Which of the metrics that take a k are computed, and for which k."""
 

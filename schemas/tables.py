@@ -25,6 +25,12 @@ def _schema(*fields: "pa.Field[pa.DataType]") -> pa.Schema:
 _ELEMENT: Final = pa.field("element", pa.string())
 """Member of a list, named as Parquet names it, so that a file has the very schema."""
 
+_TOKEN_IDS: Final = pa.list_(pa.field("element", pa.int32()))
+"""Likewise."""
+
+_LOGPROBS: Final = pa.list_(pa.field("element", pa.float32()))
+"""Likewise; 32 bits hold seven digits."""
+
 _IDENTITY = (
     _field("run_id", pa.string(), "Run that made the row"),
     _field("experiment_name", pa.string(), "experiment_name of the configuration"),
@@ -61,6 +67,18 @@ SAMPLES: Final = _schema(
     _field("latency_s", pa.float64(), "Seconds from entering the engine to the last token", nullable=True),
     _field("error", pa.string(), "Why the row has no score; null when it has one", nullable=True),
     _field("cluster_id", pa.string(), "Equal in problems that belong together; null: it stands alone", nullable=True),
+    _field(
+        "completion_token_ids",
+        _TOKEN_IDS,
+        "Tokens made, the end-of-sequence token included; null where store.keep_tokens is false",
+        nullable=True,
+    ),
+    _field(
+        "token_logprobs",
+        _LOGPROBS,
+        "Log-probability of each of them under the model, nats; null likewise",
+        nullable=True,
+    ),
 )
 
 METRICS: Final = _schema(
@@ -229,9 +247,6 @@ PROFILE_SCHEMA: Final = _schema(
 )
 """A frozen profile: the rows that later ones are compared with."""
 
-_TOKEN_IDS: Final = pa.list_(pa.field("element", pa.int32()))
-"""Named as Parquet names it, so that a file has the very schema."""
-
 JOURNAL_SCHEMA: Final = _schema(
     _field("item_id", pa.string(), "As in the plan"),
     _field("repeat", pa.int32(), "Which completion of the item, from 0"),
@@ -249,7 +264,8 @@ JOURNAL_SCHEMA: Final = _schema(
     _field("attempt", pa.int32(), "In which launch"),
     _field("finished_at", pa.float64(), "Unix time in seconds"),
     _field("error", pa.string(), "Why generation failed", nullable=True),
-    _field("completion_ids", _TOKEN_IDS, "Tokens made, where a reward function reads them", nullable=True),
+    _field("completion_ids", _TOKEN_IDS, "Tokens made, where they are kept", nullable=True),
+    _field("token_logprobs", _LOGPROBS, "Nats per token, where kept", nullable=True),
 )
 """A finished chunk of a worker's journal; the columns of schemas.inference.SampleRecord."""
 

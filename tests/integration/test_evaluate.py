@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,6 +128,11 @@ def test_a_run_is_published_and_shown_and_replicas_change_nothing(evaluate: Eval
     first = evaluate("vllm:d1", [*GREEDY, *TWO_TASKS]).summary()
     assert (first.num_planned, first.num_failed, first.num_attempts, first.num_resumed) == (8, 0, 1, 0)
     samples = samples_of(first)
+    for row in samples.select(
+        ["completion_token_ids", "token_logprobs", "mean_logprob", "num_completion_tokens"]
+    ).to_pylist():
+        assert len(row["completion_token_ids"]) == len(row["token_logprobs"]) == row["num_completion_tokens"]
+        assert fmean(row["token_logprobs"]) == pytest.approx(row["mean_logprob"], abs=1e-5)
     _check_metrics(first.store, samples)
     _check_readers(first.store, num_runs=1)
     _check_prefect(api, tmp_path / "out")
@@ -152,8 +158,10 @@ def test_samples_are_graded_again_without_an_engine(
         "    assert prompt_ids and completion_ids\n"
         "    return len(completion_ids) / 100\n"
     )
-    before = evaluate("vllm:d1", rewarded).summary()
+    before = evaluate("vllm:d1", [*rewarded, "store.keep_tokens=false"]).summary()
     samples = samples_of(before)
+    assert samples.column("completion_token_ids").null_count == 0  # the reward function reads them
+    assert samples.column("token_logprobs").null_count == samples.num_rows
     assert samples.column("reward").to_pylist() == [
         n / 100 for n in samples.column("num_completion_tokens").to_pylist()
     ]

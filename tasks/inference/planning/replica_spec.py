@@ -79,5 +79,6 @@ def replica_spec(
         canary_tokens=config.consistency.canary_tokens,
         output_dir=folder,
         num_threads=engine_threads(settings.placements[name.replica], settings.device),
-        keeps_completion_ids=config.reward_function is not None,
+        keeps_completion_ids=config.store.keep_tokens or config.reward_function is not None,
+        keeps_logprobs=config.store.keep_tokens,
     )

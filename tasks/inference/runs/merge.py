@@ -202,6 +202,8 @@ def _samples_table(identity: RunIdentity, generated: pa.Table, prompts: pa.Table
             columns.append(pa.repeat(pa.scalar(constants[field.name], field.type), generated.num_rows))
         elif field.name == "error":
             columns.append(_errors(generated, grades))
+        elif field.name == "completion_token_ids" and "completion_ids" in generated.column_names:
+            columns.append(generated.column("completion_ids"))
         elif field.name == "completion" and "completion" in generated.column_names:
             # a request that the engine refused has no text, which is not an empty text
             made = pc.is_null(generated.column("error"))

@@ -57,6 +57,7 @@ from tasks.inference.worker.heartbeat import (
 )
 from tasks.inference.worker.work_queue import WorkQueue
 
+_LOGPROB_DIGITS: Final = 6
 _SPARE_SHARE: Final = 8
 """One request beyond the batch for so many places in it: a place that falls free is filled in the engine's next step.
 More would wait in the engine, where no other replica can have them."""
@@ -194,7 +195,7 @@ class Worker:
                 refusal = self._set_aside.get(key.item_id)
                 if refusal is None:
                     started.append(key)
-                    refusal = _add(engine, request_id, task)
+                    refusal = self._add(engine, request_id, task)
                 if refusal is None:
                     running[request_id] = task
                 else:
@@ -209,6 +210,20 @@ class Worker:
             elif not self._wait_for_more(queue):
                 self._numbers.check(is_last=True)
                 return
+
+    def _add(self, engine: Engine, request_id: str, task: _Task) -> str | None:
+        """Queue a request; return why the engine refuses it, else None."""
+        request = GenerationRequest(
+            request_id=request_id,
+            prompt_token_ids=task.token_ids,
+            seed=task.seed,
+            with_logprobs=self.spec.keeps_logprobs,
+        )
+        try:
+            engine.add(request)
+        except RequestRefusedError as exc:
+            return str(exc)
+        return None
 
     def _capacity(self, queue: WorkQueue, num_running: int) -> int:
         """Return how many requests the engine may have: one, while samples are made that may kill it."""
@@ -310,15 +325,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     worker.end(result)
 
 
-def _add(engine: Engine, request_id: str, task: _Task) -> str | None:
-    """Queue a request; return why the engine refuses it, else None."""
-    try:
-        engine.add(GenerationRequest(request_id=request_id, prompt_token_ids=task.token_ids, seed=task.seed))
-    except RequestRefusedError as exc:
-        return str(exc)
-    return None
-
-
 def _process_start() -> float:
     """Return when the interpreter was started, by time.monotonic."""
     import psutil
@@ -360,4 +366,12 @@ def _record(spec: WorkerSpec, task: _Task, made: Generation | None, *, error: st
         finished_at=time.time(),
         error=error,
         completion_ids=made.token_ids if made and spec.keeps_completion_ids else None,
+        token_logprobs=_rounded(made.logprobs) if made and spec.keeps_logprobs else None,
     )
+
+
+def _rounded(logprobs: Sequence[float | None] | None) -> tuple[float | None, ...] | None:
+    """Return log-probabilities to six decimals: what 32 bits hold of them, in a third of the journal's letters."""
+    if logprobs is None:
+        return None
+    return tuple(each if each is None else round(each, _LOGPROB_DIGITS) for each in logprobs)

@@ -82,6 +82,8 @@ def journal_of(keys: list[tuple[str, int]], *, attempt: int = 1, prompt_hash: st
             "num_prompt_tokens": 3,
             "num_completion_tokens": 5,
             "mean_logprob": -0.5,
+            "completion_ids": [attempt, 2, 3, 4, 5],
+            "token_logprobs": [-0.25, -0.5, -0.75, -0.5, None],
             "seed": 7,
             "latency_s": 0.1,
             "batch_size": 8,
@@ -142,6 +144,8 @@ def test_the_graded_completion_wins_and_its_copies_are_counted(tmp_path: Path) -
     assert certificate.num_duplicates == 2
     assert table.column("completion").to_pylist() == ["i0#0 of attempt 1", "i1#0 of attempt 1"]
     assert certificate.num_completion_tokens == 10
+    assert table.column("completion_token_ids").to_pylist() == [[1, 2, 3, 4, 5]] * 2
+    assert table.column("token_logprobs").to_pylist() == [[-0.25, -0.5, -0.75, -0.5, None]] * 2
 
 
 def test_a_missing_sample_is_named_and_nothing_is_written(tmp_path: Path) -> None:
