@@ -170,8 +170,8 @@ class StoreConfig(Section):
     """What is kept of each sample beside its text, its verdict and its numbers."""
 
     keep_tokens: bool = True
-    """Whether token ids and their log-probabilities are kept: about 8 bytes per token before compression, 4 after. Off
-    saves that, and a metric of tokens that is wanted later needs a new generation."""
+    """Whether token ids and their log-probabilities are kept, about 5 bytes per token on disk. Off saves that, and a
+    metric of tokens that is wanted later needs a new generation."""
 
 
 class MetricsConfig(Section):

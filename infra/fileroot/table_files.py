@@ -5,11 +5,13 @@ that the same samples give the same file whatever the order in which they were m
 skips most row groups. What does not fit in memory is sorted through buckets on disk.
 """
 
+import io
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -44,15 +46,37 @@ def write_table_file(path: Path, source: TableSource, schema: pa.Schema) -> int:
         StoreError: a column is missing or of another type.
         OSError: the disk refused.
     """
-    import pyarrow.parquet as pq
-
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with open_parquet_writer(path, schema) as writer:
         if isinstance(source, pa.RecordBatchReader) or not set(_SORT_KEY) <= set(_column_names(source)):
             return _write_stream(writer, _batches(source), schema)
         rank = _rank(source)
         if (np.diff(rank) > 0).all():
             return _write_stream(writer, _batches(source), schema)
         return _write_sorted(writer, source, schema, rank, path)
+
+
+def open_parquet_writer(target: "Path | BinaryIO", schema: pa.Schema) -> "pq.ParquetWriter":
+    """Return a writer of zstd-compressed Parquet.
+
+    Log-probabilities hardly repeat: a dictionary of them takes twice the room of the numbers, so they have none.
+    """
+    import pyarrow.parquet as pq
+
+    with_dictionary: Any = _repeating_columns(schema)  # the stubs know True and False alone
+    return pq.ParquetWriter(target, schema, compression="zstd", use_dictionary=with_dictionary)
+
+
+@cache
+def _repeating_columns(schema: pa.Schema) -> list[str]:
+    """Return the paths of the columns as Parquet names them, but for lists of 32-bit floats."""
+    import pyarrow.parquet as pq
+
+    file = io.BytesIO()
+    pq.write_table(schema.empty_table(), file)
+    columns: Any = pq.ParquetFile(file).schema
+    paths = [str(columns.column(number).path) for number in range(len(columns))]
+    unique = {field.name for field in schema if pa.types.is_list(field.type) and field.type.value_type == pa.float32()}
+    return [path for path in paths if path.partition(".")[0] not in unique]
 
 
 def _column_names(source: "pa.Table | Path") -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from infra.arrays import IntArray
+from infra.fileroot.table_files import open_parquet_writer
 from infra.files.atomic import write_atomically
 from schemas.base import Model
 from schemas.errors import MergeError
@@ -163,7 +163,7 @@ def merge_samples(
     tokens = {"num_prompt_tokens": 0, "num_completion_tokens": 0}
 
     def write(file: BinaryIO) -> None:
-        with pq.ParquetWriter(file, SAMPLES, compression="zstd") as writer:
+        with open_parquet_writer(file, SAMPLES) as writer:
             for table in merger.rows(in_batches(journal, _GROUP_ROWS), identity):
                 for name in tokens:
                     tokens[name] += pc.sum(table.column(name), min_count=0).as_py() or 0
