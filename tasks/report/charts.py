@@ -63,6 +63,8 @@ def draw_curves(overview: Overview, metric: str) -> Spec:
     if max(len(series.runs) for series in overview.series) <= _MAX_POINTS_MARKED:
         shapes = [_SHAPES[number % len(_SHAPES)] for number in range(len(names))]
         marks = {"y": _value("value", metric), "shape": _by_name(names, shapes), "description": _label("label")}
+        alone: Spec = {"y": _value("low", metric), "y2": {"field": "high"}}  # a band of one point has no width
+        line["layer"].append({"transform": [{"filter": "datum.is_alone"}], "mark": "rule", "encoding": alone})
         line["layer"].append({"mark": {"type": "point", "filled": True, "size": 36, "opacity": 1}, "encoding": marks})
     events: Spec = {
         "transform": [{"filter": "isValid(datum.event)"}],
@@ -231,6 +233,7 @@ def _point_row(point: Point) -> Spec:
         "value": metric.value,
         "low": metric.ci_low,
         "high": metric.ci_high,
+        "is_alone": len(point.series.runs) == 1,
         "label": f"{point.series.name}, {run.checkpoint}: {metric.metric} {value}",
     }
 
