@@ -54,9 +54,7 @@ def draw_curves(overview: Overview, metric: str) -> Spec:
             for event in overview.events
         ]
     title = "training step" if overview.has_steps else "checkpoint, in order of training"
-    x: Spec = {"field": "position", "type": "quantitative", "title": title}
-    if not overview.has_steps:
-        x["axis"] = {"tickMinStep": 1}
+    x: Spec = _value("position", title) | {"axis": {"tickMinStep": 1, "format": ",d"}}
     dashes = [_DASHES[number // len(PALETTE) % len(_DASHES)] for number in range(len(names))]
     line: Spec = _line_layers(x, names, title=metric) | {"transform": [{"filter": "isValid(datum.value)"}]}
     line["encoding"]["strokeDash"] = _by_name(names, dashes)
