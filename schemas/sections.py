@@ -170,7 +170,7 @@ class StoreConfig(Section):
     """What is kept of each sample beside its text, its verdict and its numbers."""
 
     keep_tokens: bool = True
-    """Whether token ids and their log-probabilities are kept, about 5 bytes per token on disk. Off saves that, and a
+    """Whether token ids and their log-probabilities are kept, about 6 bytes per token on disk. Off saves that, and a
     metric of tokens that is wanted later needs a new generation."""
 
 
