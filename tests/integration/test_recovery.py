@@ -232,7 +232,8 @@ def test_a_bug_surfaces_at_once(evaluate: Evaluate, tmp_path: Path) -> None:
 
 def starved(evaluate: Evaluate, folder: Path, backend: str, *, batch_size: int, spare_bytes: int, size: int) -> Command:
     """Start a real engine with `spare_bytes` beside what it takes for one sequence at a time."""
-    settings = ("gconfig.max_new_tokens=8", "actor.dtype=float32", "vllm.max_model_len=2048")
+    long = f"valid_dataset.prompt_suffix={' Think carefully.' * 16}"  # of short prompts, many need hardly more than one
+    settings = ("gconfig.max_new_tokens=8", "actor.dtype=float32", "vllm.max_model_len=2048", long)
     used = memory_of_one_sequence(evaluate(backend, ONE_AT_A_TIME, *settings, stand_in=False), folder / "out")
     python = limited_python(folder, used + spare_bytes)
     sizes = f"rollout.max_concurrent_rollouts={batch_size}"
