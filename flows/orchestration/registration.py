@@ -15,11 +15,11 @@ from prefect.client.schemas.objects import ConcurrencyLimitStrategy, Concurrency
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.flows import Flow
-from prefect.utilities.callables import parameter_schema
 from pydantic import JsonValue, ValidationError
 
 from flows.orchestration.automations import upsert_trigger
 from flows.orchestration.deployment_launcher import WORKING_DIR
+from flows.orchestration.form import form_schema
 from flows.orchestration.work_pools import COMMAND
 from schemas.deployment import Change, DeploymentSpec, RegisteredDeployment, Registration, ScheduleSpec
 from schemas.errors import ConfigError
@@ -77,7 +77,7 @@ def _values_of(flow: "Flow[..., Any]", spec: DeploymentSpec) -> dict[str, Any]:
         "entrypoint": spec.entrypoint,
         "parameters": dict(spec.parameters),
         "enforce_parameter_schema": spec.enforce_parameter_schema,
-        "parameter_openapi_schema": parameter_schema(flow).model_dump_for_openapi(),
+        "parameter_openapi_schema": form_schema(flow),
         "job_variables": dict(spec.work_pool.job_variables),
         "work_pool_name": spec.work_pool.name,
         "work_queue_name": spec.work_pool.work_queue_name,
