@@ -17,6 +17,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
 from flows.orchestration.gpu_budget import check_budget, gpus_held
+from flows.orchestration.run_log import log_errors_by_message
 from flows.orchestration.run_name import describe_result, is_generated, name_run, tag_run
 from flows.orchestration.run_record import change_run
 from flows.orchestration.server_access import use_login
@@ -54,6 +55,7 @@ from tasks.watching.published import find_repetition
 T = TypeVar("T")
 
 use_login()  # a script calls the flow without a command that would have done so
+log_errors_by_message()
 
 
 def _one_thread_each() -> TaskRunner[PrefectFuture[Any]]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from prefect import flow
 
+from flows.orchestration.run_log import log_errors_by_message
 from schemas.paths import expand_user
 from schemas.summary import RunSummary
 from tasks.grading.task import grade_task
@@ -13,6 +14,8 @@ from tasks.metrics.task import aggregate_metrics_task
 from tasks.regrading.stage import plan_regrading
 from tasks.regrading.task import open_regrading_task
 from tasks.report.task import publish_task
+
+log_errors_by_message()
 
 
 @flow(name="regrade", description="Grade the samples of a run again")

@@ -22,6 +22,7 @@ from flows.orchestration.deployment_launcher import (
     shares_files,
 )
 from flows.orchestration.prefect_answers import check_answer
+from flows.orchestration.run_log import log_errors_by_message
 from flows.orchestration.run_name import describe_outcome, is_generated, name_root
 from flows.orchestration.run_record import change_run
 from infra.files.new_folders import empty_folders_removed
@@ -44,6 +45,8 @@ _DELIVER_S: Final = 30.0
 """Seconds between two looks for alerts that are due."""
 
 logger = logging.getLogger(__name__)
+
+log_errors_by_message()
 
 
 def _name_reconcile() -> str:

@@ -3,6 +3,7 @@
 import base64
 import http.server
 import json
+import logging
 import os
 import signal
 import threading
@@ -139,10 +140,18 @@ def test_a_value_that_cannot_be_is_refused_with_its_reason(served: Served) -> No
     assert "gconfg" in reason
 
 
-def test_a_value_that_only_the_flow_can_refuse_ends_the_run_with_its_reason(served: Served) -> None:
-    run = served.start("evaluate", config=CONFIG | {"rollout": {"backend": "vllm:d65537"}})
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"rollout": {"backend": "vllm:d65537"}}, "vllm:d65537"), ({"actor": {"path": "/no/such/ck"}}, "/no/such/ck")],
+)
+def test_a_users_mistake_ends_the_run_with_its_reason_and_no_traceback(
+    served: Served, change: dict[str, object], reason: str
+) -> None:
+    run = served.start("evaluate", config=CONFIG | change)
     assert served.finish(run) == "FAILED"
-    assert "vllm:d65537" in served.state(run)["message"]
+    assert reason in served.state(run)["message"]
+    errors = wait_for(lambda: [each["message"] for each in served.logs(run) if each["level"] == logging.ERROR], "error")
+    assert [each for each in errors if reason not in each or "Traceback" in each] == []
 
 
 def test_a_checkpoint_that_lands_is_evaluated_once(served: Served) -> None:
