@@ -4,6 +4,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
+from infra.prefect_server.artifact_keys import artifact_key
 from schemas.config import EvaluationConfig
 from schemas.consistency import ConsistencyReport
 from schemas.events import ConsistencyViolated
@@ -16,9 +17,10 @@ from tasks.inference.runs.session import RunSession
 def check(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:
     """Compare the replicas of a run, show the result as an artifact, and announce a disagreement."""
     found = check_run_consistency(config, session)
-    create_markdown_artifact(summarise(found), key="consistency", description="Do the replicas agree?")
+    identity = session.identity
+    key = artifact_key("consistency", identity.experiment_name, identity.dataset)
+    create_markdown_artifact(summarise(found), key=key, description="Do the replicas agree?")
     if found.verdict == "disagree":
-        identity = session.identity
         event = ConsistencyViolated(
             checkpoint=identity.checkpoint,
             global_step=identity.global_step,

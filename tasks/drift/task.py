@@ -6,6 +6,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
+from infra.prefect_server.artifact_keys import artifact_key
 from schemas.config import EvaluationConfig
 from schemas.drift import DriftCheck
 from schemas.events import DriftDetected
@@ -20,7 +21,8 @@ from tasks.drift.stage import check_drift
 def check(config: EvaluationConfig, current: Rows, checkpoint: ResolvedCheckpoint, *, now: datetime) -> DriftCheck:
     """Compare `current` with the frozen reference, show the result as an artifact, and announce what is new of it."""
     found = check_drift(config, current, position=checkpoint.report.position, now=now)
-    create_markdown_artifact(summarise(found, now=now), key="drift", description="Drift of the validation set")
+    key = artifact_key("drift", config.experiment_name, found.dataset)
+    create_markdown_artifact(summarise(found, now=now), key=key, description="Drift of the validation set")
     if found.alarmed and found.status == "checked":
         event = DriftDetected(
             checkpoint=checkpoint.name,

@@ -9,8 +9,10 @@ from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 
+from infra.prefect_server.artifact_keys import artifact_key
 from schemas.inference import WorkerResult, WorkerSpec
 from schemas.progress import PROGRESS_LOGGER, ReplicaProgress
+from schemas.run import RunIdentity
 from tasks.alerts.task import PREFECT_FAILURES
 from tasks.inference.runs.session import RunSession
 from tasks.inference.stage import merge_run, plan_run, run_session_replica
@@ -30,9 +32,10 @@ class _ProgressReport:
     The artifact only shows what the run's own files say: without its server generation goes on, and it is given up.
     """
 
-    def __init__(self, replica: int, num_replicas: int) -> None:
+    def __init__(self, replica: int, num_replicas: int, identity: RunIdentity) -> None:
         self._artifact: UUID | None = None
         self._replica = replica
+        self._key = artifact_key(f"replica-{replica}", identity.experiment_name, identity.dataset)
         self._interval_s = max(_ARTIFACT_INTERVAL_S, num_replicas / _ARTIFACTS_PER_S)
         self._next_update = 0.0
         self._is_given_up = False
@@ -58,7 +61,7 @@ class _ProgressReport:
 
     def _show(self, percent: float, description: str) -> None:
         if self._artifact is None:
-            created = create_progress_artifact(percent, key=f"replica-{self._replica}", description=description)
+            created = create_progress_artifact(percent, key=self._key, description=description)
             self._artifact = created if isinstance(created, UUID) else None
         else:
             update_progress_artifact(self._artifact, percent, description=description)
@@ -66,7 +69,7 @@ class _ProgressReport:
 
 def run_inference(spec: WorkerSpec, session: RunSession) -> WorkerResult:
     """Run one replica to its end, telling its progress."""
-    report = _ProgressReport(spec.replica, len(session.specs))
+    report = _ProgressReport(spec.replica, len(session.specs), session.identity)
     result = run_session_replica(spec, session, on_progress=report)
     report.finish()
     return result

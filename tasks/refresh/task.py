@@ -7,6 +7,8 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
+from infra.datasets.naming import dataset_name
+from infra.prefect_server.artifact_keys import artifact_key
 from schemas.config import EvaluationConfig
 from schemas.refresh import RefreshOutcome
 from schemas.training_position import TrainingPosition
@@ -20,7 +22,8 @@ def refresh(
     """Draw a new version of the validation set if one is due, and show it as an artifact."""
     outcome = refresh_if_due(config, drifted=drifted, position=position, now=now)
     if outcome is not None:
-        create_markdown_artifact(outcome.summary, key="validation-set", description="The new validation set")
+        key = artifact_key("validation-set", config.experiment_name, dataset_name(config.valid_dataset))
+        create_markdown_artifact(outcome.summary, key=key, description="The new validation set")
     return outcome
 
 

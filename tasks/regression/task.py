@@ -5,6 +5,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from infra.fileroot.earlier_runs import describe_place
+from infra.prefect_server.artifact_keys import artifact_key
 from schemas.config import EvaluationConfig
 from schemas.events import RegressionDetected
 from schemas.regression import RegressionReport
@@ -17,10 +18,11 @@ from tasks.regression.stage import check_regression, find_news
 def check(config: EvaluationConfig, session: RunSession) -> RegressionReport | None:
     """Compare a run with earlier checkpoints, show the result as an artifact, and announce a drop that is news."""
     report = check_regression(config, session)
-    create_markdown_artifact(summarise(report), key="regression", description="Against earlier checkpoints")
+    identity = session.identity
+    key = artifact_key("regression", identity.experiment_name, identity.dataset)
+    create_markdown_artifact(summarise(report), key=key, description="Against earlier checkpoints")
     news = None if report is None else find_news(config, report)
     if report is not None and news is not None:
-        identity = session.identity
         event = RegressionDetected(
             checkpoint=identity.checkpoint,
             global_step=identity.global_step,

@@ -4,6 +4,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
+from infra.prefect_server.artifact_keys import artifact_key
 from infra.store import open_store
 from schemas.config import EvaluationConfig
 from schemas.summary import RunSummary
@@ -24,13 +25,13 @@ def publish(
     table = tabulate_metrics(headline_metrics(summary.metrics))
     create_table_artifact(
         [dict(zip(table.header, row, strict=True)) for row in table.rows],
-        key="metrics",
+        key=artifact_key("metrics", summary.experiment_name, summary.dataset),
         description=f"Metrics of run {summary.run_id}: value ± standard error",
     )
     earlier = read_earlier_run(open_store(config.cluster.folder), summary, guards)
     create_markdown_artifact(
         summarise_run(summary, guards, earlier),
-        key="summary",
+        key=artifact_key("summary", summary.experiment_name, summary.dataset),
         description="What was found, against what, and where the files are",
     )
     announce_completion(summary, config)

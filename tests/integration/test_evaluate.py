@@ -40,7 +40,7 @@ from tests.support.evaluation_commands import (
     records_of,
     samples_of,
 )
-from tests.support.prefect_server import ask_api
+from tests.support.prefect_server import artifact_kind, ask_api
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.needs_prefect, pytest.mark.timeout(1500)]
 
@@ -225,7 +225,7 @@ def _check_prefect(api: str, fileroot: Path) -> None:
         task_runs = ask_api(api, "task_runs/filter", only)
     assert {run["name"] for run in task_runs if run["name"].startswith("run-inference")} == {"run-inference-0"}
     assert {_task_name(run["name"]) for run in task_runs} == TASKS
-    artifacts = {artifact["key"]: artifact for artifact in ask_api(api, "artifacts/filter", only)}
+    artifacts = {artifact_kind(artifact["key"]): artifact for artifact in ask_api(api, "artifacts/filter", only)}
     assert (artifacts["replica-0"]["type"], artifacts["replica-0"]["data"]) == ("progress", 100.0)
     rows = json.loads(artifacts["metrics"]["data"])
     assert [row["subset"] for row in rows] == ["all", "task=basic_arithmetic", "task=chain_sum"]

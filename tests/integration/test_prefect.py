@@ -179,6 +179,7 @@ def test_a_checkpoint_that_lands_is_evaluated_once(served: Served) -> None:
     assert lines[0]["name"].startswith("tasks.")
     artifacts = served.artifacts(run["id"])
     assert {"summary", "metrics", "drift", "consistency", "replica-0"} <= set(artifacts)
+    assert artifacts["drift"]["key"] == "drift-served--sums"
     assert "24 of 24 samples scored" in artifacts["summary"]["data"]
     served.ask("events", [event])
     time.sleep(3)

@@ -4,6 +4,7 @@ import base64
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -81,6 +82,13 @@ def ask_api(api: str, path: str, body: Any = None, *, method: str = "POST", logi
                 raise
             time.sleep(1.0)
     return json.loads(text) if text else None
+
+
+def artifact_kind(key: str) -> str:
+    """Return what an artifact shows, from its key."""
+    kind = re.match(r"(summary|metrics|drift|consistency|regression|validation-set|replica-\d+)-", key)
+    assert kind, key
+    return kind[1]
 
 
 class PrefectServer(NamedTuple):
@@ -236,9 +244,9 @@ class Served:
         return found
 
     def artifacts(self, run: str) -> dict[str, dict[str, Any]]:
-        """The artifacts of a run by key."""
+        """The artifacts of a run by kind: a key is the kind, the experiment and the dataset."""
         found = self.ask("artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
-        return {artifact["key"]: artifact for artifact in found if artifact["key"]}
+        return {artifact_kind(artifact["key"]): artifact for artifact in found if artifact["key"]}
 
     def workers(self) -> list[psutil.Process]:
         """The processes that generate for its runs."""
