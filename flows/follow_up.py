@@ -8,6 +8,8 @@ something behind start this flow.
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -20,6 +22,7 @@ from prefect.states import Cancelled, Crashed
 from prefect.utilities.urls import url_for
 from pydantic import JsonValue, ValidationError
 
+from flows.orchestration.deployment_launcher import WORKING_DIR
 from schemas.alerts import AlertsConfig
 from schemas.config import EvaluationConfig
 from schemas.events import CheckpointLanded, EvaluationFailed
@@ -114,12 +117,23 @@ def _follow_run(run_id: str) -> AlertContext | None:
         if run.state is not None and not run.state.is_final():
             _end_if_silent(client, run)
             run = client.read_flow_run(run.id)
+        folder = _read_folder(client, run)
     raw = run.parameters.get("config")
     context = read_context(raw if isinstance(raw, dict) else {})
+    context = replace(context, fileroot=folder / context.fileroot)
     if run.state is not None and (run.state.is_crashed() or run.state.is_failed()):
         page = url_for("flow-run", run.id) or ""
         announce_in(context, describe_end(run), run_id=str(run.id), run_page=page)
     return context
+
+
+def _read_folder(client: SyncPrefectClient, run: FlowRun) -> Path:
+    """Return the folder that a run's relative paths start from; it need not be that of this flow's run."""
+    variables = dict(run.job_variables or {})
+    if WORKING_DIR not in variables and run.deployment_id is not None:
+        with suppress(ObjectNotFound):
+            variables = client.read_deployment(run.deployment_id).job_variables
+    return Path(str(variables.get(WORKING_DIR) or "."))
 
 
 def _end_if_silent(client: SyncPrefectClient, run: FlowRun) -> None:

@@ -9,18 +9,20 @@ from typing import Final, cast
 
 from prefect import flow
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.runtime import deployment as own_deployment
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed
 
 from flows.commands.preflight import check_layout_elsewhere
 from flows.orchestration.deployment_launcher import (
-    DEPLOYMENT,
     AutoLauncher,
     DeploymentLauncher,
     find_deployment,
+    name_deployment,
     shares_files,
 )
+from flows.orchestration.named_deployments import set_of
 from flows.orchestration.prefect_answers import check_answer
 from flows.orchestration.run_log import log_errors_by_message
 from flows.orchestration.run_name import describe_outcome, is_generated, name_root
@@ -70,7 +72,8 @@ def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
         UserInputError: the folder cannot be watched, or the configuration cannot be launched.
     """
     try:
-        outcome = watch([config], Path(root), once=True, is_patient=True)
+        name = set_of(own_deployment.name or "")
+        outcome = watch([config], Path(root), once=True, is_patient=True, name=name)
     except Exception as exc:  # nobody looks at the runs of a schedule
         announce_failure(exc, config.at_checkpoint(root), "", None)
         raise
@@ -81,10 +84,13 @@ def reconcile(config: EvaluationConfig, root: str) -> WatchOutcome:
     return cast("WatchOutcome", Completed(message=said, data=outcome))
 
 
-def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_patient: bool) -> WatchOutcome:
+def watch(
+    configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_patient: bool, name: str = ""
+) -> WatchOutcome:
     """Evaluate each wanted checkpoint of `root` by each of `configs`, now or, without `once`, for ever.
 
     `is_patient`: a root that is not there yet, in a folder that is, holds nothing to do; else it is an error.
+    `name`: the set of deployments that evaluations run by, where they run by one.
 
     Raises:
         UserInputError: the folder cannot be watched, or a configuration cannot be launched.
@@ -96,7 +102,7 @@ def watch(configs: Sequence[EvaluationConfig], root: Path, *, once: bool, is_pat
     with ExitStack() as folders:
         for config in configs:
             folders.enter_context(empty_folders_removed(config.cluster.folder, on=UserInputError))
-        launcher = _choose_launcher(configs)
+        launcher = _choose_launcher(configs, name)
     reconciler = Reconciler(real, evaluations, launcher, on_landed=_tell_landed, on_given_up=_tell_given_up)
     with _waiting_delivered([config.cluster.folder for config in configs]):
         return reconciler.run(once=once, is_patient=is_patient)
@@ -120,7 +126,7 @@ def _waiting_delivered(fileroots: Sequence[Path]) -> Generator[None]:
         ended.set()
 
 
-def _choose_launcher(configs: Sequence[EvaluationConfig]) -> EvaluationLauncher:
+def _choose_launcher(configs: Sequence[EvaluationConfig], name: str) -> EvaluationLauncher:
     """Return what `watch.launcher` of the first configuration asks for, once all can be launched by it.
 
     Raises:
@@ -137,22 +143,22 @@ def _choose_launcher(configs: Sequence[EvaluationConfig]) -> EvaluationLauncher:
         _check_inputs(configs, check_layout)
         return LocalLauncher(_check_server)
     if wanted == "deployment":
-        if shares_files(_require_deployment()):
+        if shares_files(_require_deployment(name)):
             _check_inputs(configs, check_layout_elsewhere)
-        return DeploymentLauncher()
+        return DeploymentLauncher(name)
     try:
         check_answer()
-        deployment = find_deployment()
+        deployment = find_deployment(name)
     except TransientError as exc:  # once it is back, it tells whether it has the deployment
         logger.warning("%s; evaluations begin once it does", exc)
         _check_inputs(configs, check_layout_elsewhere)
-        return AutoLauncher()
+        return AutoLauncher(name)
     if deployment is None:
-        logger.info("the Prefect server has no deployment %s: evaluations run on this machine", DEPLOYMENT)
+        logger.info("the Prefect server has no deployment %s: evaluations run on this machine", name_deployment(name))
         _check_inputs(configs, check_layout)
     elif shares_files(deployment):
         _check_inputs(configs, check_layout_elsewhere)
-    return AutoLauncher()
+    return AutoLauncher(name)
 
 
 def _check_inputs(configs: Sequence[EvaluationConfig], check_place: Callable[[EvaluationConfig], None]) -> None:
@@ -166,7 +172,7 @@ def _check_inputs(configs: Sequence[EvaluationConfig], check_place: Callable[[Ev
         load_graded(config)  # a dataset that cannot be read or graded is told now, not at each checkpoint
 
 
-def _require_deployment() -> DeploymentResponse:
+def _require_deployment(name: str) -> DeploymentResponse:
     """Return the deployment that is to evaluate.
 
     Raises:
@@ -176,14 +182,15 @@ def _require_deployment() -> DeploymentResponse:
     if PREFECT_API_URL.value():
         try:
             check_answer()
-            deployment = find_deployment()
+            deployment = find_deployment(name)
         except TransientError as exc:
             problem = str(exc)
         else:
             if deployment is not None:
                 return deployment
-            problem = f"the Prefect server has no deployment {DEPLOYMENT}"
-    raise SetupError(f"watch.launcher is deployment, but {problem}; run `milepost deploy`, or set it to local")
+            problem = f"the Prefect server has no deployment {name_deployment(name)}"
+    command = f"milepost deploy CONFIG --name {name}" if name else "milepost deploy"
+    raise SetupError(f"watch.launcher is deployment, but {problem}; run `{command}`, or set it to local")
 
 
 def _check_server() -> None:

@@ -35,6 +35,12 @@ def deploy(  # noqa: PLR0913 - each is an option of the command
     gpus: Annotated[
         int | None, typer.Option(min=0, max=1_000_000, help="GPUs that all evaluations take together; 0 for no limit")
     ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of these deployments, beside those of other configurations")
+    ] = "",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let CONFIG take the place of another experiment's configuration")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Register deployments, triggers and alerts with the server at PREFECT_API_URL. A second time changes nothing."""
@@ -54,7 +60,16 @@ def deploy(  # noqa: PLR0913 - each is an option of the command
         steps.show("registering deployments")
         from flows.orchestration.deployments import Wanted, deploy, read_deployments
 
-        wanted = Wanted(config=loaded, root=root, gpus=gpus, pool=pool, pool_type=work_pool_type, at_once=at_once)
+        wanted = Wanted(
+            config=loaded,
+            root=root,
+            gpus=gpus,
+            pool=pool,
+            pool_type=work_pool_type,
+            at_once=at_once,
+            name=name,
+            replaces=replace,
+        )
         report = deploy(read_deployments(), wanted)
         steps.stop()
         show(report, _print_report, as_json=as_json)

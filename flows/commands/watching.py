@@ -39,6 +39,9 @@ def watch(  # noqa: PLR0913 - each is an option of the command
     also: Also = None,
     once: Annotated[bool, typer.Option("--once", help="Do what can be done now and end, as cron wants it")] = False,
     order: Annotated[str, typer.Option(metavar="newest|oldest", help="Which is first; else watch.order says")] = "",
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Run evaluations by the deployments of `milepost deploy --name NAME`")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Evaluate the checkpoints of ROOT as they land, each once. Ctrl-C ends it; the same command goes on."""
@@ -46,6 +49,8 @@ def watch(  # noqa: PLR0913 - each is an option of the command
         steps.show("reading the configuration")
         if order:
             overrides = [*(overrides or ()), f"watch.order={order}"]
+        if name:
+            overrides = [*(overrides or ()), "watch.launcher=deployment"]
         configs = _load([config, *(also or ())], overrides)
         set_prefect_defaults()
         os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")  # its lines belong to no flow run
@@ -59,7 +64,7 @@ def watch(  # noqa: PLR0913 - each is an option of the command
         try:
             steps.stop()
             with interruptible(), shown_progress(f"looking through {root}"):
-                outcome = watch(configs, root, once=once, is_patient=not once)
+                outcome = watch(configs, root, once=once, is_patient=not once, name=name)
         except Interrupted as exc:
             end_within(_END_S, exc.exit_code)
             typer.echo(f"interrupted by {exc}; what is finished is kept: the same command goes on", err=True)

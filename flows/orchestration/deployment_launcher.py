@@ -18,6 +18,7 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Cancelled, Crashed
 
+from flows.orchestration.named_deployments import deployment_name
 from flows.orchestration.prefect_answers import is_refusal
 from flows.orchestration.run_name import name_run
 from flows.orchestration.server_access import use_login
@@ -34,7 +35,7 @@ from tasks.watching.launching import (
 )
 from tasks.watching.pulse import Pulse
 
-DEPLOYMENT: Final = "evaluate/evaluate"
+_FLOW: Final = "evaluate"
 _RAISED: Final = "Flow run encountered an exception: "
 """How the server begins to say which error ended a run."""
 _STATUS: Final = re.compile(r"'(\d{3}) ")
@@ -52,8 +53,13 @@ _UNTAKEN_S: Final = 60.0
 logger = logging.getLogger(__name__)
 
 
-def find_deployment() -> DeploymentResponse | None:
-    """Return the deployment that evaluates; None where the Prefect server has none.
+def name_deployment(name: str) -> str:
+    """Return the deployment that evaluates in the set of this name, with its flow."""
+    return f"{_FLOW}/{deployment_name(_FLOW, name)}"
+
+
+def find_deployment(name: str = "") -> DeploymentResponse | None:
+    """Return the deployment that evaluates in the set of this name; None where the Prefect server has none.
 
     Raises:
         TransientError: the server does not answer.
@@ -61,7 +67,7 @@ def find_deployment() -> DeploymentResponse | None:
     use_login()  # a watcher may be there before its server
     try:
         with get_client(sync_client=True) as client:
-            return client.read_deployment_by_name(DEPLOYMENT)
+            return client.read_deployment_by_name(name_deployment(name))
     except ObjectNotFound:
         return None
     except _NO_ANSWER as exc:
@@ -94,6 +100,10 @@ def _is_of_server(error: str, words: str) -> bool:
 class AutoLauncher:
     """Runs evaluations by the deployment `evaluate` where the Prefect server has it, else on this machine."""
 
+    def __init__(self, name: str = "") -> None:
+        """`name`: the set that the deployment belongs to."""
+        self._name = name
+
     def launch(self, order: EvaluationOrder) -> RunningEvaluation:
         """Start an attempt as is possible now.
 
@@ -101,12 +111,16 @@ class AutoLauncher:
             TransientError: the server does not answer, or does not take it.
             SetupError: a process cannot be started.
         """
-        deployment = find_deployment()
+        deployment = find_deployment(self._name)
         return LocalLauncher().launch(order) if deployment is None else _start_run(deployment, order)
 
 
 class DeploymentLauncher:
     """Runs evaluations by the deployment `evaluate`."""
+
+    def __init__(self, name: str = "") -> None:
+        """`name`: the set that the deployment belongs to."""
+        self._name = name
 
     def launch(self, order: EvaluationOrder) -> "DeploymentEvaluation":
         """Create the flow run of that name, unless it is there.
@@ -114,9 +128,10 @@ class DeploymentLauncher:
         Raises:
             TransientError: the server does not take it, or is not there.
         """
-        deployment = find_deployment()
+        deployment = find_deployment(self._name)
         if deployment is None:
-            raise TransientError(f"the Prefect server has no deployment {DEPLOYMENT}; `milepost deploy` registers it")
+            missing = name_deployment(self._name)
+            raise TransientError(f"the Prefect server has no deployment {missing}; `milepost deploy` registers it")
         return _start_run(deployment, order)
 
 
@@ -134,8 +149,8 @@ def _start_run(deployment: DeploymentResponse, order: EvaluationOrder) -> "Deplo
             )
     except _NO_ANSWER as exc:
         raise TransientError(
-            f"the Prefect server takes no run of {DEPLOYMENT} ({exc}); where another version of Milepost has "
-            "deployed it, `milepost deploy` renews it"
+            f"the Prefect server takes no run of {_FLOW}/{deployment.name} ({exc}); where another version of Milepost "
+            "has deployed it, `milepost deploy` renews it"
         ) from exc
     return DeploymentEvaluation(run, order)
 

@@ -1,16 +1,15 @@
 """Registers what prefect.yaml declares with a Prefect server: what is there already and equal is left untouched."""
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.objects import WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, ParameterTypeError
+from prefect.exceptions import ObjectNotFound, ParameterTypeError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
 from pydantic import JsonValue, ValidationError
@@ -25,16 +24,23 @@ from flows.orchestration.automations import (
 )
 from flows.orchestration.deployment_launcher import WORKING_DIR
 from flows.orchestration.gpu_budget import ensure_budget
+from flows.orchestration.named_deployments import (
+    LANDED,
+    SHARED,
+    check_name,
+    check_replaced,
+    name_specs,
+    narrow_to_root,
+    set_of,
+)
 from flows.orchestration.registration import register, to_schedule
-from flows.orchestration.work_pools import COMMAND, PROCESS, ensure_closed_pool, is_closed, new_pool, run_command
+from flows.orchestration.work_pools import COMMAND, PROCESS, Pool, ensure_pool, find_pool, run_command
 from schemas.alerts import AlertsConfig
 from schemas.config import EvaluationConfig
 from schemas.deployment import (
-    Change,
     DeploymentFile,
     DeploymentSpec,
     DeployReport,
-    Registration,
 )
 from schemas.errors import ConfigError, SetupError
 from tasks.alerts.task import PREFECT_FAILURES
@@ -44,23 +50,8 @@ from tasks.watching.settling import make_evaluation
 PREFECT_FILE: Final = Path(__file__).parents[1] / "prefect.yaml"
 """The declarations that come with Milepost."""
 
-_LANDED: Final = "milepost follow-up of a landed checkpoint"
-"""The trigger that only a configuration with the alert `landed` needs."""
 _UNLIMITED_QUEUE: Final = "default"
 """Every pool has it; what runs there waits for evaluations instead of being one."""
-
-
-class Pool(NamedTuple):
-    """The work pool that runs the deployments."""
-
-    name: str
-    """Name of the work pool."""
-    type: str
-    """Its type, such as process."""
-    is_new: bool
-    """Whether it is to be made."""
-    is_closed: bool = True
-    """Whether it names the command of its runs itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +71,10 @@ class Wanted:
     """Its type. None: the one that it has, of a new one that of processes."""
     at_once: int | None = None
     """Evaluations that it runs at once. None: as many as before, at first one."""
+    name: str = ""
+    """Name of this configuration's deployments. Empty: those without a name."""
+    replaces: bool = False
+    """Whether it may take the place of another experiment."""
 
 
 def read_deployments(path: Path = PREFECT_FILE) -> tuple[DeploymentSpec, ...]:
@@ -112,11 +107,18 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
         CheckpointError: the root cannot be watched; nothing was registered.
         SetupError: the server refuses, or the pool is of another type.
     """
+    if wanted.name:
+        check_name(wanted.name)
+    specs = name_specs(specs, wanted.name)
+    declared_pool = specs[0].work_pool.name
     flows = {spec.name: _load_flow(spec) for spec in specs}
     alerts = wanted.config.alerts if wanted.config else None
     with _refusals_translated(), get_client(sync_client=True) as client:
         held = {spec.name: _read_deployment(client, f"{flows[spec.name].name}/{spec.name}") for spec in specs}
-        pool = _find_pool(client, wanted, [found.work_pool_name for found in held.values() if found], specs)
+        _check_config(specs, held, wanted)
+        pools = [found.work_pool_name for name, found in held.items() if found and set_of(name) == wanted.name]
+        pool_name = wanted.pool or next(filter(None, pools), declared_pool)
+        pool = find_pool(client, pool_name, wanted.pool_type, declared_pool)
         if wanted.config is not None and pool.type == PROCESS:
             check_layout_elsewhere(wanted.config)
         if wanted.root is not None and pool.type == PROCESS:  # other pools have folders of their own
@@ -124,14 +126,14 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
             wanted = replace(wanted, root=find_root(wanted.root, evaluations, is_patient=True))
         addresses = read_addresses(client, alerts)
         declared = {spec.name: [trigger.name for trigger in spec.triggers] for spec in specs}
-        specs = tuple(complete_spec(spec, wanted, pool, held[spec.name]) for spec in specs)
+        specs = _complete_specs(client, specs, wanted, pool, held)
         for spec in specs:
             _check_parameters(flows[spec.name], spec)
         if wanted.config is not None and pool.type == PROCESS:
             deployed = [found.parameters.get("config") for found in held.values() if found]
             check_dataset_elsewhere(wanted.config, deployed)
         queues = {spec.work_pool.work_queue_name for spec in specs} - {_UNLIMITED_QUEUE}
-        done = _ensure_pool(client, pool, queues, wanted.at_once)
+        done = ensure_pool(client, pool, queues, wanted.at_once)
         if wanted.gpus is not None:
             done += ensure_budget(client, wanted.gpus)
         for spec in specs:
@@ -143,6 +145,42 @@ def deploy(specs: Sequence[DeploymentSpec], wanted: Wanted) -> DeployReport:
         done.extend(remove_earlier_alerts(client))
         done.extend(upsert_addresses(client, addresses))
         return DeployReport(api_url=str(client.api_url).rstrip("/"), registrations=tuple(done))
+
+
+Held = Mapping[str, DeploymentResponse | None]
+"""What the server holds of each deployment, by its name; None of one that it has not."""
+
+
+def _check_config(specs: Sequence[DeploymentSpec], held: Held, wanted: Wanted) -> None:
+    """Raise a ConfigError where a configuration is missing, or would take the place of another experiment's."""
+    if wanted.config is None and wanted.name and not any(held[spec.name] for spec in specs if spec.name != SHARED):
+        raise ConfigError(f"--name {wanted.name} is not deployed yet; give the CONFIG that it is to evaluate")
+    if wanted.config is not None and not wanted.replaces:
+        check_replaced(specs, held, wanted.config)
+
+
+def _complete_specs(
+    client: SyncPrefectClient, specs: Sequence[DeploymentSpec], wanted: Wanted, pool: Pool, held: Held
+) -> tuple[DeploymentSpec, ...]:
+    """Return what the deployments are to be; of those with a name, the one that all share stays as it is held."""
+    if not wanted.name:
+        return tuple(complete_spec(spec, wanted, pool, held[spec.name]) for spec in specs)
+    (reconciled,) = (spec for spec in specs if "root" in spec.parameters)
+    root = complete_spec(reconciled, wanted, pool, held[reconciled.name]).parameters["root"]
+    done: list[DeploymentSpec] = []
+    for spec in specs:
+        before = held[spec.name]
+        if spec.name == SHARED:
+            shared = (
+                pool
+                if before is None
+                else find_pool(client, before.work_pool_name or pool.name, None, spec.work_pool.name)
+            )
+            done.append(complete_spec(spec, Wanted(), shared, before))
+        else:
+            is_known = root != reconciled.parameters["root"]
+            done.append(complete_spec(narrow_to_root(spec, root) if is_known else spec, wanted, pool, before))
+    return tuple(done)
 
 
 @contextmanager
@@ -200,7 +238,7 @@ def complete_spec(
     return spec.model_copy(
         update={
             "parameters": parameters,
-            "triggers": tuple(each for each in spec.triggers if each.name != _LANDED or takes_landed),
+            "triggers": tuple(each for each in spec.triggers if takes_landed or not each.name.startswith(LANDED)),
             "schedules": tuple(
                 # one that somebody has deleted is off
                 each.model_copy(update={"active": is_active.get(each.slug, each.active and before is None)})
@@ -232,57 +270,6 @@ def _check_parameters(flow: "Flow[..., Any]", spec: DeploymentSpec) -> None:
         raise ConfigError(
             f"deployment {spec.name!r}: its parameters do not fit the flow: {exc}; give a CONFIG that does"
         ) from exc
-
-
-def _find_pool(
-    client: SyncPrefectClient, wanted: Wanted, held: Sequence[str | None], specs: Sequence[DeploymentSpec]
-) -> Pool:
-    """Return the pool that is wanted, else the one that the deployments have, else the one that the file names.
-
-    Raises:
-        SetupError: it is of another type than the one that is wanted.
-    """
-    name = wanted.pool or next(filter(None, held), specs[0].work_pool.name)
-    try:
-        found = client.read_work_pool(name)
-    except ObjectNotFound:
-        return Pool(name, wanted.pool_type or PROCESS, is_new=True)
-    if wanted.pool_type not in (None, found.type):
-        raise SetupError(
-            f"the work pool {name!r} is of type {found.type!r}, not {wanted.pool_type!r}; leave --work-pool-type out, "
-            "or name another pool with --pool"
-        )
-    is_ours = found.type == PROCESS and name == specs[0].work_pool.name
-    return Pool(name, found.type, is_new=False, is_closed=is_ours or is_closed(found.base_job_template))
-
-
-def _ensure_pool(
-    client: SyncPrefectClient, pool: Pool, queues: set[str | None], at_once: int | None
-) -> list[Registration]:
-    change: Change = "unchanged"
-    if pool.is_new:
-        with suppress(ObjectAlreadyExists):  # a worker of it that starts just now was quicker
-            client.create_work_pool(new_pool(pool.name, pool.type))
-            change = "created"
-    elif pool.type == PROCESS and pool.is_closed:
-        ensure_closed_pool(client, pool.name)
-    found = client.read_work_pool(pool.name)
-    done = [Registration(kind="work pool", name=found.name, id=str(found.id), change=change)]
-    return done + [_ensure_queue(client, found, name, at_once) for name in sorted(filter(None, queues))]
-
-
-def _ensure_queue(client: SyncPrefectClient, pool: WorkPool, name: str, at_once: int | None) -> Registration:
-    change: Change = "unchanged"
-    try:
-        queue = client.read_work_queue_by_name(name, work_pool_name=pool.name)
-    except ObjectNotFound:
-        queue = client.create_work_queue(name, work_pool_name=pool.name)
-        change = "created"
-        at_once = at_once or 1
-    if at_once is not None and queue.concurrency_limit != at_once:
-        client.update_work_queue(queue.id, concurrency_limit=at_once)
-        change = change if change == "created" else "updated"
-    return Registration(kind="work queue", name=f"{pool.name}/{name}", id=str(queue.id), change=change)
 
 
 def _read_deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:

@@ -200,7 +200,7 @@ def to_schedule(spec: ScheduleSpec, *, is_active: bool) -> DeploymentScheduleCre
 
 def _read_registered(client: SyncPrefectClient, deployment: str) -> RegisteredDeployment:
     """Return what was registered last under this name; nothing where an earlier version of Milepost did so."""
-    variable = client.read_variable_by_name(_variable_of(deployment))
+    variable = client.read_variable_by_name(variable_of(deployment))
     try:
         return RegisteredDeployment.model_validate(variable.value if variable else {})
     except ValidationError:  # somebody has edited the variable itself
@@ -209,7 +209,7 @@ def _read_registered(client: SyncPrefectClient, deployment: str) -> RegisteredDe
 
 def _write_registered(client: SyncPrefectClient, deployment: str, registered: RegisteredDeployment) -> None:
     """Remember what is registered now."""
-    name, value = _variable_of(deployment), registered.model_dump(mode="json")
+    name, value = variable_of(deployment), registered.model_dump(mode="json")
     held = client.read_variable_by_name(name)
     if held is None:
         client.create_variable(VariableCreate(name=name, value=value, tags=["milepost"]))
@@ -217,5 +217,8 @@ def _write_registered(client: SyncPrefectClient, deployment: str, registered: Re
         client.update_variable(VariableUpdate(name=name, value=value))
 
 
-def _variable_of(deployment: str) -> str:
-    return f"milepost_registered_{_NOT_A_NAME.sub('_', deployment.lower())}"
+def variable_of(deployment: str) -> str:
+    """Return the name of the variable that holds what was registered of a deployment."""
+    # two underscores stand for the dot before the name of a set: `a.b-c` and `a-b.c` are two deployments
+    words = "__".join(_NOT_A_NAME.sub("_", part) for part in deployment.lower().split("."))
+    return f"milepost_registered_{words}"

@@ -26,8 +26,8 @@ from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
 
-from flows.orchestration.deployments import PREFECT_FILE, Pool, Wanted, complete_spec, read_deployments
-from flows.orchestration.work_pools import ensure_closed_pool
+from flows.orchestration.deployments import PREFECT_FILE, Wanted, complete_spec, read_deployments
+from flows.orchestration.work_pools import Pool, ensure_closed_pool
 from infra.devcluster.cluster import DevCluster
 from schemas.errors import ConfigError
 from schemas.events import EvaluationFailed
@@ -260,6 +260,40 @@ def test_an_open_pool_of_an_earlier_version_is_closed(served: Served) -> None:
     assert served.deployment("evaluate")["job_variables"] == deployment["job_variables"]
 
 
+def test_another_experiment_is_registered_beside_the_first(served: Served, tmp_path: Path) -> None:
+    before = updates(served)
+    other = CONFIG | {"experiment_name": "Other_7B"}
+    config, root = str(tmp_path / "other.yaml"), str(tmp_path)
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(other), "utf-8")
+    refused = served.milepost("deploy", config)
+    assert (refused.returncode, "experiment 'served'" in refused.stderr) == (2, True), refused.stderr
+    assert "add --name other-7b" in refused.stderr
+    done = served.milepost("deploy", config, "--name", "other-7b", "--root", root, "--json")
+    assert done.returncode == 0, done.stderr
+    changes = {each["name"]: each["change"] for each in json.loads(done.stdout)["registrations"]}
+    created = {name for name in changes if "other-7b" in name}
+    assert {name for name, change in changes.items() if change != "unchanged"} == created
+    names = {name for name in changes if name.startswith(("evaluate/", "reconcile/", "follow-up/"))}
+    assert names == {
+        "evaluate/evaluate.other-7b",
+        "evaluate/evaluate-on-landing.other-7b",
+        "evaluate/evaluate-recurring.other-7b",
+        "reconcile/reconcile.other-7b",
+        "follow-up/follow-up",
+        "follow-up/follow-up.other-7b",
+    }
+    after = updates(served)
+    assert {name: after[name] for name in before} == before
+    assert served.deployment("evaluate.other-7b")["parameters"]["config"]["experiment_name"] == "Other_7B"
+    for name in names - {"follow-up/follow-up"}:
+        found = served.ask(f"deployments/name/{name}", method="GET")["id"]
+        served.ask(f"deployments/{found}", method="DELETE")
+    for each in served.ask("automations/filter"):
+        if each["name"].endswith("(other-7b)"):
+            assert each["trigger"]["match"] == {"prefect.resource.id": f"milepost.checkpoint.{tmp_path.resolve()}/*"}
+            served.ask(f"automations/{each['id']}", method="DELETE")
+
+
 def updates(served: Served) -> dict[str, str]:
     """When each deployment was changed last."""
     return {each["name"]: each["updated"] for each in served.ask("deployments/filter")}
@@ -331,13 +365,14 @@ def test_a_cancel_ends_the_jobs_of_a_cluster(served: Served, cluster: DevCluster
 def test_bad_input_at_deploy_is_refused_and_nothing_is_registered(served: Served, tmp_path: Path) -> None:
     before = updates(served)
     config = tmp_path / "bad.yaml"
-    config.write_text("actor: {path: x}\nvalid_dataset: {path: y}\ngconfig: {n_samples: 0}\n")
+    config.write_text("experiment_name: served\nactor: {path: x}\nvalid_dataset: {path: y}\ngconfig: {n_samples: 0}\n")
     refused = served.milepost("deploy", str(config))
     assert (refused.returncode, "n_samples" in refused.stderr) == (2, True), refused.stderr
-    config.write_text("actor: {path: x}\nvalid_dataset: {path: y}\nalerts: {slack: {secret: 'env:NO_SUCH_VARIABLE'}}\n")
+    alerts = "alerts: {slack: {secret: 'env:NO_SUCH_VARIABLE'}}\n"
+    config.write_text(f"experiment_name: served\nactor: {{path: x}}\nvalid_dataset: {{path: y}}\n{alerts}")
     refused = served.milepost("deploy", str(config))
     assert (refused.returncode, "NO_SUCH_VARIABLE is not set" in refused.stderr) == (2, True), refused.stderr
-    config.write_text("actor: {path: x}\nvalid_dataset: {path: no/such/data.jsonl}\n")
+    config.write_text("experiment_name: served\nactor: {path: x}\nvalid_dataset: {path: no/such/data.jsonl}\n")
     refused = served.milepost("deploy", str(config))
     assert (refused.returncode, "'no/such/data.jsonl' does not exist" in refused.stderr) == (2, True), refused.stderr
     refused = served.milepost("deploy", "--pool", "milepost", "--work-pool-type", "kubernetes")
