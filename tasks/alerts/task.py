@@ -115,7 +115,7 @@ def deliver_waiting(fileroot: Path) -> datetime | None:
     Where one is, and a Prefect server has the deployment `follow-up`, that makes the next attempt.
     """
     next_at = deliver_due(alert_folder(fileroot), _send, now=datetime.now(UTC))
-    if next_at is not None and _has_lasting_server():
+    if next_at is not None and has_lasting_server():
         try:
             with get_client(sync_client=True) as client:
                 _plan_follow_up(client, fileroot, next_at)
@@ -169,7 +169,7 @@ def read_address(secret: str) -> str:
         TransientError: the server does not tell.
     """
     block = name_block(secret)
-    if _has_lasting_server():
+    if has_lasting_server():
         try:
             with get_client(sync_client=True) as client:
                 document = client.read_block_document_by_name(block, "secret", include_secrets=True)
@@ -193,7 +193,7 @@ def _send(delivery: Delivery, record: AlertRecord) -> None:
     send_message(delivery.target, address, title=record.title, text=record.text)
 
 
-def _has_lasting_server() -> bool:
+def has_lasting_server() -> bool:
     """Whether a Prefect server is named that goes on after this command."""
     api_url = PREFECT_API_URL.value()
     return bool(api_url) and not is_own_server(api_url)
@@ -222,7 +222,7 @@ def _emit(event: Event, record: AlertRecord, run_id: str) -> bool:
         again = "" if record.deliveries else "; it is told when it is met again"
         logger.warning("the Prefect server does not take %s (%s)%s", event.event, exc, again)
         return False
-    return _has_lasting_server()
+    return has_lasting_server()
 
 
 def announce_completion(summary: RunSummary, config: EvaluationConfig) -> None:

@@ -23,18 +23,26 @@ def render_svg(spec: Spec) -> str:
     return svg
 
 
+def render_svg_on_white(spec: Spec) -> str:
+    """Return the chart as SVG on white, for a page whose theme may be dark."""
+    return render_svg(_on_white(spec))
+
+
 def render_png(spec: Spec) -> bytes:
     """Return the chart as PNG on white, for what shows no SVG."""
     import vl_convert
 
-    on_white = spec | {"config": {**_config(spec), "background": "white"}}
-    png: bytes = vl_convert.vegalite_to_png(on_white, scale=_PNG_SCALE, allowed_base_urls=[])
+    png: bytes = vl_convert.vegalite_to_png(_on_white(spec), scale=_PNG_SCALE, allowed_base_urls=[])
     return png
 
 
 def to_themed_svg(svg: str) -> str:
     """Return a picture for a page: its colours are the page's CSS variables, so that it follows the page's theme."""
     return _COLOUR.sub(lambda found: f"var(--{_THEME[found[0]]})", svg)
+
+
+def _on_white(spec: Spec) -> Spec:
+    return spec | {"config": {**_config(spec), "background": "white"}}
 
 
 def _config(spec: Spec) -> Mapping[str, object]:

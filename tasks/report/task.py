@@ -8,9 +8,10 @@ from infra.prefect_server.artifact_keys import artifact_key
 from infra.store import open_store
 from schemas.config import EvaluationConfig
 from schemas.summary import RunSummary
-from tasks.alerts.task import announce_completion
+from tasks.alerts.task import announce_completion, has_lasting_server
 from tasks.inference.runs.merge import MergeCertificate
 from tasks.inference.runs.session import RunSession
+from tasks.report.curve import draw_training_curve
 from tasks.report.metrics_table import headline_metrics, tabulate_metrics
 from tasks.report.page import NO_GUARDS, Guards
 from tasks.report.publication import publish_run
@@ -28,9 +29,12 @@ def publish(
         key=artifact_key("metrics", summary.experiment_name, summary.dataset),
         description=f"Metrics of run {summary.run_id}: value ± standard error",
     )
-    earlier = read_earlier_run(open_store(config.cluster.folder), summary, guards)
+    store = open_store(config.cluster.folder)
+    found = summarise_run(summary, guards, read_earlier_run(store, summary, guards))
+    # drawing takes a second of a processor: not for the page of a server that ends with this command
+    curve = draw_training_curve(store, summary) if has_lasting_server() else None
     create_markdown_artifact(
-        summarise_run(summary, guards, earlier),
+        found if curve is None else f"{found}\n\n{curve}",
         key=artifact_key("summary", summary.experiment_name, summary.dataset),
         description="What was found, against what, and where the files are",
     )

@@ -6,11 +6,15 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
+from tasks.report.curve import draw_training_curve
 from tests.support.prefect_server import Served, wait_for
+from tests.support.training_stores import publish_run
 
 pytestmark = [
     pytest.mark.needs_browser,
@@ -64,6 +68,8 @@ def field(page: Page, label: str) -> Locator:
 def test_the_form_starts_a_run_that_tells_its_story(served: Served, page: Page, tmp_path: Path) -> None:
     deployment = served.deployment("evaluate")
     page.goto(f"{served.page}/deployments/deployment/{deployment['id']}/run")
+    first = page.locator(".schema-form-property__label").first
+    expect(first).to_contain_text(re.compile("checkpoint.path", re.IGNORECASE))
     expect(field(page, "N Samples")).to_contain_text("Completions per problem")
     expect(field(page, "N Samples").locator("input")).to_have_value("1")
     page.screenshot(path=tmp_path / "1-form.png")
@@ -102,3 +108,17 @@ def test_the_form_starts_a_run_that_tells_its_story(served: Served, page: Page, 
         page.goto(f"{served.page}/artifacts/artifact/{served.artifacts(run['id'])[key]['id']}")
         expect(page.get_by_text(words).first).to_be_visible()
         page.screenshot(path=tmp_path / f"5-{key}.png")
+
+
+def test_the_curve_of_a_training_is_a_picture_on_the_page(served: Served, page: Page, tmp_path: Path) -> None:
+    """Prefect's page leaves out what it holds for unsafe; it shows this."""
+    store = publish_run(tmp_path / "store", "run-100", right=10, step=100)
+    for step in (200, 300):
+        store = publish_run(tmp_path / "store", f"run-{step}", right=step // 10, step=step)
+    summary: Any = SimpleNamespace(experiment_name="exp", dataset="gsm8k")
+    made = {"key": "summary-exp--gsm8k", "type": "markdown", "data": draw_training_curve(store, summary)}
+    page.goto(f"{served.page}/artifacts/artifact/{served.ask('artifacts/', made)['id']}")
+    picture = page.get_by_alt_text("accuracy over training")
+    expect(picture).to_be_visible()
+    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 200
+    page.screenshot(path=tmp_path / "6-curve.png")
