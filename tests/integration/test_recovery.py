@@ -232,7 +232,7 @@ def test_a_bug_surfaces_at_once(evaluate: Evaluate, tmp_path: Path) -> None:
 
 def starved(evaluate: Evaluate, folder: Path, backend: str, *, batch_size: int, spare_bytes: int, size: int) -> Command:
     """Start a real engine with `spare_bytes` beside what it takes for one sequence at a time."""
-    long = f"valid_dataset.prompt_suffix={' Think carefully.' * 16}"  # of short prompts, many need hardly more than one
+    long = f"valid_dataset.prompt_suffix={' Think carefully.' * 64}"  # of short prompts, many need hardly more than one
     settings = ("gconfig.max_new_tokens=8", "actor.dtype=float32", "vllm.max_model_len=2048", long)
     used = memory_of_one_sequence(evaluate(backend, ONE_AT_A_TIME, *settings, stand_in=False), folder / "out")
     python = limited_python(folder, used + spare_bytes)
@@ -251,7 +251,8 @@ def test_vllm_whose_cache_does_not_fit_is_loaded_with_a_smaller_one(evaluate: Ev
 def test_transformers_that_runs_out_while_it_generates_goes_on_with_fewer_at_once(
     evaluate: Evaluate, tmp_path: Path
 ) -> None:
-    command = starved(evaluate, tmp_path, "transformers:d1", batch_size=32, spare_bytes=300 << 20, size=16)
+    # 32 prompts of 200 tokens take 1.1 GB more than one
+    command = starved(evaluate, tmp_path, "transformers:d1", batch_size=32, spare_bytes=600 << 20, size=16)
     samples = samples_of(command.summary())
     assert max(samples.column("batch_size").to_pylist()) < 32
     assert "ran out of memory at batch size 32" in command.messages
