@@ -38,6 +38,7 @@ STAND_IN = (
     "engine.stand_in.step_s=0.04",
     "valid_dataset.path=reasoning_gym:chain_sum?size=60&seed=1",
     "gconfig.n_samples=2",
+    "consistency.canary_tokens=4",
 )
 """Answers that cost no model: about 25 seconds on three replicas."""
 
@@ -178,11 +179,11 @@ def test_an_interrupted_command_cancels_its_jobs_and_a_job_that_somebody_cancels
 ) -> None:
     """One run that is stopped three times and goes on each time."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        command = runner.start_half(step_s=0.2)
+        command = runner.start_half(step_s=0.1)
         took_s = command.signal_group(number)
         assert took_s < END_S
         wait_until(lambda: not runner.jobs("pending,running,completing"), "the end of the jobs")
-    command = runner.start_half(step_s=0.2)
+    command = runner.start_half(step_s=0.1)
     cancel_a_job(runner)
     command.failure(1, "cancelled")
     assert runner.finish("vllm:d2").num_attempts == 4
