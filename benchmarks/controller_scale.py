@@ -41,7 +41,7 @@ from tasks.grading.following import grade_run  # noqa: E402
 from tasks.inference.exchange.journal import SEGMENT_SIZE  # noqa: E402
 from tasks.inference.planning.plan import PlanSettings, make_plan  # noqa: E402
 from tasks.inference.planning.replica_spec import ReplicaSettings  # noqa: E402
-from tasks.inference.runs.open_run import open_session  # noqa: E402
+from tasks.inference.runs.open_run import open_run  # noqa: E402
 from tasks.inference.runs.session import RunSession  # noqa: E402
 from tasks.inference.stage import merge_run  # noqa: E402
 from tasks.metrics.stage import aggregate_run  # noqa: E402
@@ -149,8 +149,8 @@ def start_run(fileroot: Path, num_items: int, n_samples: int, costs: list[Cost])
         plan = make_plan(
             identity=identity, dataset="made", dataset_version="3" * 32, items=items, refused=(), settings=settings
         )
-        session = open_session(config, plan, prompts, global_step=None, now=datetime.now(UTC))
-        session.start_attempt(config, replicas, provenance)
+        record = open_run(config, plan, prompts, global_step=None, now=datetime.now(UTC))
+        session = RunSession(record, config, replicas, provenance)
     return StartedRun(config, session, prompts)
 
 
@@ -199,7 +199,7 @@ def write_journal(spec: WorkerSpec) -> None:
 
 def write_journals(session: RunSession) -> None:
     """Leave every replica's journal, in a process of its own: what that takes is not the controller's."""
-    for spec in session.specs:
+    for spec in session.replicas.specs:
         path = spec.output_dir / "spec.json"
         path.write_text(spec.model_dump_json())
         subprocess.run([sys.executable, __file__, "--journal", str(path)], check=True)
@@ -214,13 +214,13 @@ def run_controller(num_items: int, n_samples: int) -> list[Cost]:
         write_journals(session)
         with session:
             with measured("grade", costs):
-                grade_run(session, config.grading, is_generating=lambda: False)
+                grade_run(session.record, config.grading, is_generating=lambda: False)
             with measured("merge", costs):
-                certificate = merge_run(session)
+                certificate = merge_run(session.record)
             with measured("aggregate", costs):
-                aggregate_run(session.run, config.metrics)
+                aggregate_run(session.record.run, config.metrics)
             with measured("publish", costs):
-                summary = publish_run(config, session, certificate, NO_GUARDS)
+                summary = publish_run(config, session.record, certificate, NO_GUARDS)
     if summary.num_scored != num_items * n_samples:
         raise SystemExit(f"{summary.num_scored} samples were scored, {num_items * n_samples} expected")
     return costs

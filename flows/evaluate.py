@@ -112,21 +112,22 @@ def evaluate(
         if not repeat and (earlier := find_repetition(config, checkpoint.identity, dataset_version=version)):
             return cast("RunSummary", Completed(message=f"already evaluated: {earlier}"))
         with plan_run_task(config, checkpoint, _quoted(validation_set), now=datetime.now(UTC)) as session, _launched():
-            run_id = session.run.run_id
+            record = session.record
+            run_id = record.run.run_id
             with suspension_heeded(session.stopping) as suspension, gpus_held(config, session.stopping):
                 consistency = _generate_consistently(config, session, suspension)
             verify_pin(checkpoint.pin)
-            certificate = merge_samples_task(session)
-            aggregate_metrics_task(session.run, config.metrics)
-            outputs = compare_outputs_task(config, session) if config.drift.enabled else None
+            certificate = merge_samples_task(record)
+            aggregate_metrics_task(record.run, config.metrics)
+            outputs = compare_outputs_task(config, record) if config.drift.enabled else None
             guards = Guards(
                 drift=drift,
                 outputs=outputs,
                 consistency=consistency,
-                regression=check_regression_task(config, session) if config.alerts.regression.enabled else None,
-                degeneration=check_degeneration_task(config, session) if config.alerts.degeneration.enabled else None,
+                regression=check_regression_task(config, record) if config.alerts.regression.enabled else None,
+                degeneration=check_degeneration_task(config, record) if config.alerts.degeneration.enabled else None,
             )
-            summary = publish_task(config, session, certificate, guards)
+            summary = publish_task(config, record, certificate, guards)
             # whoever calls the flow gets the summary; the server's list shows the message
             return cast("RunSummary", Completed(message=describe_result(summary), data=summary))
     except Exception as exc:
@@ -190,11 +191,13 @@ def _generate_and_grade(config: EvaluationConfig, session: RunSession) -> None:
     """Run every replica; grade what they journal while they run."""
     replicas: list[PrefectFuture[WorkerResult]] = []
     try:
-        for spec in session.specs:
+        for spec in session.replicas.specs:
             task = run_inference_task.with_options(task_run_name=f"run-inference-{spec.replica}")
-            replicas.append(task.submit(spec, session))  # one by one: those before an interruption must be known
+            replicas.append(
+                task.submit(spec, session.replicas)
+            )  # one by one: those before an interruption must be known
         grade_task(
-            session,
+            session.record,
             config.grading,
             function=config.reward_function,
             is_generating=lambda: not all(replica.state.is_final() for replica in replicas),
@@ -202,4 +205,4 @@ def _generate_and_grade(config: EvaluationConfig, session: RunSession) -> None:
     finally:
         session.stopping.set()
         wait(list(replicas))
-    session.record_results([replica.result() for replica in replicas])
+    session.replicas.record_results([replica.result() for replica in replicas])

@@ -28,8 +28,8 @@ def regrade(run_id: str, overrides: Sequence[str] = (), fileroot: str = "milepos
     """
     regrading = plan_regrading(expand_user(fileroot), run_id, overrides)
     config = regrading.config
-    with open_regrading_task(regrading, now=datetime.now(UTC)) as session:
-        grade_task(session, config.grading, function=config.reward_function, is_generating=lambda: False)
-        certificate = merge_samples_task(session)
-        aggregate_metrics_task(session.run, config.metrics)
-        return publish_task(config, session, certificate)
+    with open_regrading_task(regrading, now=datetime.now(UTC)) as record:
+        grade_task(record, config.grading, function=config.reward_function, is_generating=lambda: False)
+        certificate = merge_samples_task(record)
+        aggregate_metrics_task(record.run, config.metrics)
+        return publish_task(config, record, certificate)

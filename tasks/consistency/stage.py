@@ -51,11 +51,11 @@ def check_run_consistency(config: EvaluationConfig, session: RunSession) -> Cons
     Raises:
         WorkerError, StoreError: what a worker left cannot be read, or the tables cannot be written.
     """
-    run, plan = session.run, session.plan
+    record, settings = session.record, session.replicas.settings
+    run, plan = record.run, record.plan
     samples = _read_samples(run)
     workers = {name: _read_worker(run, name) for name in _makers(samples)}
     facts = {name: worker.facts for name, worker in workers.items() if worker.facts is not None}
-    settings = session.settings
     pinned = sample_weights(settings.model_path, adapter=settings.adapter and settings.adapter.path)
     checks = compare_facts(facts, plan, weight_sample=pinned) if facts else []
     canaries = compare_canaries(
@@ -71,8 +71,8 @@ def check_run_consistency(config: EvaluationConfig, session: RunSession) -> Cons
     aside = _quarantined(run)
     rows = [*(each for each, _ in aside), *report.replicas]
     known = {**facts, **{each.name: own for each, own in aside}}
-    write_table_atomically(run.shards_path, _shards_table(session.identity, rows, known))
-    write_table_atomically(run.consistency_path, _checks_table(session.identity, report))
+    write_table_atomically(run.shards_path, _shards_table(record.identity, rows, known))
+    write_table_atomically(run.consistency_path, _checks_table(record.identity, report))
     return report
 
 
@@ -90,20 +90,20 @@ def settle_disagreement(config: EvaluationConfig, session: RunSession, report: C
     suspects = sorted({suspect for check in report.violations for suspect in check.suspects}, key=str)
     if action == "warn":
         logger.warning("the replicas disagree: %s", report.message)
-        session.add_difference(f"the replicas disagree: {report.message}")
+        session.record.add_difference(f"the replicas disagree: {report.message}")
         return False
     if action == "quarantine" and 2 * len(suspects) < len(report.replicas):
         logger.warning("%s set aside, its samples are made again: %s", ", ".join(map(str, suspects)), report.message)
-        avoided = _nodes_of_suspects_alone(session.run, report, suspects)
+        avoided = _nodes_of_suspects_alone(session.record.run, report, suspects)
         for replica in report.replicas:
             if replica.name in suspects:
-                _set_aside(session.run, replica)
-        session.make_again(config, suspects, report.message, avoided_nodes=avoided)
+                _set_aside(session.record.run, replica)
+        session.make_again(suspects, report.message, avoided_nodes=avoided)
         return True
     why = "; nobody can say which of them is wrong, so none can be set aside" if action == "quarantine" else ""
     raise ReplicasDisagreeError(
         f"the replicas disagree{why}: {report.message}. No metric is published, the samples are kept in "
-        f"{session.run.path}. See the logs of the replicas named and their machines; then the same command with "
+        f"{session.record.run.path}. See the logs of the replicas named and their machines; then the same command with "
         "consistency.on_violation=quarantine makes their samples again elsewhere, with =warn it publishes all"
     )
 

@@ -17,7 +17,7 @@ from tasks.inference.runs.session import RunSession
 def check(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:
     """Compare the replicas of a run, show the result as an artifact, and announce a disagreement."""
     found = check_run_consistency(config, session)
-    identity = session.identity
+    identity = session.record.identity
     key = artifact_key("consistency", identity.experiment_name, identity.dataset)
     create_markdown_artifact(summarise(found), key=key, description="Do the replicas agree?")
     if found.verdict == "disagree":
@@ -26,8 +26,8 @@ def check(config: EvaluationConfig, session: RunSession) -> ConsistencyReport:
             global_step=identity.global_step,
             dataset=identity.dataset,
             message=found.message,
-            link=str(session.run.path),
-            run_id=session.run.run_id,
+            link=str(session.record.run.path),
+            run_id=session.record.run.run_id,
             replicas=tuple(sorted({suspect.replica for check in found.violations for suspect in check.suspects})),
             consequence=config.consistency.on_violation,
         )

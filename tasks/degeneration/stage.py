@@ -15,7 +15,7 @@ from schemas.degeneration import DegenerationReport, DegenerationSign, SignName
 from schemas.states import FinishReason, Verdict
 from tasks.degeneration.news import find_onsets
 from tasks.degeneration.repetition import ends_in_loop
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 from tasks.metrics.estimators import wilson_interval
 
 _COLUMNS: Final = ("item_id", "completion", "finish_reason", "verdict")
@@ -32,7 +32,7 @@ class _Sample(NamedTuple):
     verdict: str | None
 
 
-def check_degeneration(config: EvaluationConfig, session: RunSession) -> DegenerationReport:
+def check_degeneration(config: EvaluationConfig, record: RunRecord) -> DegenerationReport:
     """Return the shares of a run's completions that show a sign of degeneration; also written to degeneration.json.
 
     Raises:
@@ -44,12 +44,12 @@ def check_degeneration(config: EvaluationConfig, session: RunSession) -> Degener
         "without_answer": settings.max_without_answer,
         "repeating": settings.max_repeating,
     }
-    samples = pq.read_table(session.run.samples_path, columns=list(_COLUMNS))
+    samples = pq.read_table(record.run.samples_path, columns=list(_COLUMNS))
     signs = tuple(find_signs(samples, thresholds))
     raised: list[SignName] = [sign.name for sign in signs if sign.is_raised]
-    onsets = find_onsets(config, session.identity, session.plan, raised) if raised else {}
+    onsets = find_onsets(config, record.identity, record.plan, raised) if raised else {}
     report = DegenerationReport(signs=tuple(sign.model_copy(update={"onset": onsets.get(sign.name)}) for sign in signs))
-    write_text_atomically(session.run.degeneration_path, report.model_dump_json(indent=1) + "\n")
+    write_text_atomically(record.run.degeneration_path, report.model_dump_json(indent=1) + "\n")
     return report
 
 

@@ -8,13 +8,13 @@ from schemas.degeneration import DegenerationReport
 from tasks.alerts.task import announce
 from tasks.degeneration.news import find_events
 from tasks.degeneration.stage import check_degeneration
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 
 
-def check(config: EvaluationConfig, session: RunSession) -> DegenerationReport:
+def check(config: EvaluationConfig, record: RunRecord) -> DegenerationReport:
     """Look at the completions of a run, and announce each row of checkpoints that show degeneration, told or not."""
-    report = check_degeneration(config, session)
-    for event in find_events(session.identity, session.run, report):
+    report = check_degeneration(config, record)
+    for event in find_events(record.identity, record.run, report):
         announce(event, config)
     return report
 

@@ -10,10 +10,10 @@ from schemas.inference import Plan
 from schemas.run import RunIdentity
 from schemas.store import PublishedRun
 from tasks.drift.outputs import compare_outputs, output_columns
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 
 
-def compare_with_earlier_run(config: EvaluationConfig, session: RunSession) -> OutputDrift | None:
+def compare_with_earlier_run(config: EvaluationConfig, record: RunRecord) -> OutputDrift | None:
     """Return how the merged samples of a run differ from those of the last comparable run; None when there is none.
 
     Comparable is an earlier run (infra/fileroot/earlier_runs.py) that sampled with the same settings: then what differs
@@ -23,12 +23,12 @@ def compare_with_earlier_run(config: EvaluationConfig, session: RunSession) -> O
         StoreError: the samples of either cannot be read.
     """
     store = open_store(config.cluster.folder)
-    earlier = _find_earlier(store, session.identity, session.plan)
+    earlier = _find_earlier(store, record.identity, record.plan)
     if earlier is None:
         return None
     columns = output_columns()
     baseline = store.table("samples", run_id=earlier.run_id).to_table(columns=columns)
-    features = compare_outputs(baseline, pq.read_table(session.run.samples_path, columns=columns), config=config.drift)
+    features = compare_outputs(baseline, pq.read_table(record.run.samples_path, columns=columns), config=config.drift)
     return OutputDrift(baseline=earlier.run_id, features=features)
 
 

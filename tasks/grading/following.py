@@ -21,7 +21,7 @@ from schemas.tables import GRADE_SCHEMA
 from tasks.grading.grader import Grader, GradeRequest
 from tasks.grading.reward_function import describe_call
 from tasks.inference.exchange.journal import JournalFollower, in_batches
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 
 _POLL_S: Final = 0.25
 """Least seconds between looks at the journals: grading ends that much after generation at most."""
@@ -79,7 +79,7 @@ class GradeBook:
 
 
 def grade_run(
-    session: RunSession, config: GradingConfig, *, function: str | None = None, is_generating: Callable[[], bool]
+    record: RunRecord, config: GradingConfig, *, function: str | None = None, is_generating: Callable[[], bool]
 ) -> None:
     """Grade everything in the journals until `is_generating` says no; then write grades.parquet.
 
@@ -91,12 +91,12 @@ def grade_run(
     followers: dict[Path, JournalFollower] = {}
     columns = [*QUESTION_COLUMNS, *(["token_ids"] if function else [])]
     with Grader(config, function=function) as grader:
-        prompts = pq.read_table(session.run.prompts_path, columns=columns)
-        book = GradeBook(session.plan, prompts, grader)
+        prompts = pq.read_table(record.run.prompts_path, columns=columns)
+        book = GradeBook(record.plan, prompts, grader)
         while True:
             goes_on = is_generating()  # asked before reading: what is journalled afterwards is read by the next look
             # a worker that was lost has a successor with a folder of its own
-            new = [folder for folder in session.run.replica_dirs() if folder not in followers]
+            new = [folder for folder in record.run.replica_dirs() if folder not in followers]
             followers |= {folder: JournalFollower(folder) for folder in new}
             tables = chain.from_iterable(follower.new_tables() for follower in followers.values())
             for batch in in_batches(tables, _BATCH_ROWS):
@@ -104,7 +104,7 @@ def grade_run(
             if not goes_on:
                 break
             time.sleep(max(_POLL_S, len(followers) / _JOURNALS_PER_S))
-        write_table_atomically(session.run.grades_path, book.table())
+        write_table_atomically(record.run.grades_path, book.table())
 
 
 def _requests(samples: pa.Table, questions: pa.Table) -> list[GradeRequest]:

@@ -32,7 +32,9 @@ from tasks.inference.planning.response_lengths import earlier_lengths
 from tasks.inference.replicas.recovery import Recovery, WorkerEnd
 from tasks.inference.replicas.supervision import ReplicaLaunch, WorkYielded, launch_spec, run_replica
 from tasks.inference.runs.merge import MergeCertificate, SampleMerger, merge_samples
-from tasks.inference.runs.open_run import open_session
+from tasks.inference.runs.open_run import open_run
+from tasks.inference.runs.record import RunRecord
+from tasks.inference.runs.replica_set import ReplicaSet
 from tasks.inference.runs.session import RunSession
 from tasks.inference.worker.canaries import plan_canaries
 
@@ -99,7 +101,7 @@ def plan_run(
         lengths=earlier_lengths(open_store(config.cluster.folder), plan.dataset) if len(placements) > 1 else {},
         memory=memory if config.oom.shrink else None,
     )
-    session = open_session(
+    record = open_run(
         config,
         plan,
         validation_set.prompts.table,
@@ -107,93 +109,92 @@ def plan_run(
         base=checkpoint.base_name,
         now=now,
     )
-    with session.failure_recorded():
-        session.start_attempt(config, settings, provenance)
+    session = RunSession(record, config, settings, provenance)
     logger.info(
         "run %s: %d samples to make on %d x %s (%s)",
-        session.run.run_id, plan.num_planned - session.num_resumed, len(placements), config.engine_name, device,
+        record.run.run_id, plan.num_planned - record.num_resumed, len(placements), config.engine_name, device,
     )  # fmt: skip
     return session
 
 
-def run_session_replica(
-    spec: WorkerSpec, session: RunSession, *, on_progress: Callable[[ReplicaProgress], None]
+def run_to_end(
+    spec: WorkerSpec, replicas: ReplicaSet, *, on_progress: Callable[[ReplicaProgress], None]
 ) -> WorkerResult:
-    """Run one replica of a session to its end, with as many workers as that takes; stop it when the session stops.
+    """Run one of the replicas to its end, with as many workers as that takes; stop it when they stop.
 
     Raises:
         MilepostError: as run_replica of tasks.inference.replicas.supervision, once its recovery knows no way on.
     """
     try:
         # what goes wrong here is the same for all replicas, and ends the run with its own words
-        job_id = session.job_of(spec.replica, lambda: _submit(session.specs, session))
-        with _told_at_once(session):
-            return _run_to_end(spec, session, job_id, on_progress)
+        job_id = replicas.job_of(spec.replica, lambda: _submit(replicas.specs, replicas))
+        with _told_at_once(replicas):
+            return _run_workers(spec, replicas, job_id, on_progress)
     finally:
-        session.board.end(spec.replica)
+        replicas.board.end(spec.replica)
 
 
 @contextmanager
-def _told_at_once(session: RunSession) -> Generator[None]:
+def _told_at_once(replicas: ReplicaSet) -> Generator[None]:
     """Say what ends one of several replicas: the others go on, as what they finish is kept for the resumed run."""
     try:
         yield
     except MilepostError as exc:
-        if len(session.specs) > 1 and not session.stopping.is_set():
+        if len(replicas.specs) > 1 and not replicas.stopping.is_set():
             logger.warning("%s", exc)
         raise
 
 
-def _run_to_end(
-    spec: WorkerSpec, session: RunSession, job_id: str, on_progress: Callable[[ReplicaProgress], None]
+def _run_workers(
+    spec: WorkerSpec, replicas: ReplicaSet, job_id: str, on_progress: Callable[[ReplicaProgress], None]
 ) -> WorkerResult:
-    config, replica = session.config, spec.replica
+    config, replica = replicas.config, spec.replica
     recovery = Recovery(
         batch_size=spec.engine.batch_size, max_restarts=config.rollout.max_restarts, shrinks=config.oom.shrink
     )
     while True:
-        launch = _launch(spec, session)
+        launch = _launch(spec, replicas)
         try:
-            return run_replica(spec, session.launcher, launch, on_progress=on_progress, job_id=job_id)
+            return run_replica(spec, replicas.launcher, launch, on_progress=on_progress, job_id=job_id)
         except WorkYielded:
-            if session.hand_out(replica):
+            if replicas.hand_out(replica):
                 return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="others made its work while it waited")
             following = recovery.again("nobody was left to take its work")
         except MilepostError as exc:
-            if session.stopping.is_set():
+            if replicas.stopping.is_set():
                 raise
             following = recovery.after(_end_of(spec, exc))
             logger.warning("replica %d goes on at batch size %d: %s", replica, following.batch_size, following.reason)
-        again = session.start_again(replica, following)
+        again = replicas.start_again(replica, following)
         if again is None:
             return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="its last worker died with all work done")
-        spec, submitted = again, _submit_again(again, session)
+        spec, submitted = again, _submit_again(again, replicas)
         if submitted is None:
             return WorkerResult(outcome=WorkerOutcome.COMPLETED, message="others made its work while it waited")
         job_id = submitted
 
 
-def _submit_again(spec: WorkerSpec, session: RunSession) -> str | None:
+def _submit_again(spec: WorkerSpec, replicas: ReplicaSet) -> str | None:
     """Return the job of a replica that goes on; None where others took its work while the scheduler was away.
 
     That is waited for until the run stops.
     """
     while True:
         try:
-            (job_id,) = _submit((spec,), session)
+            (job_id,) = _submit((spec,), replicas)
         except TransientError as exc:
             logger.warning("replica %d waits to be started again: %s", spec.replica, exc)
-            if session.board.note_queued(spec.replica) and session.hand_out(spec.replica):
+            if replicas.board.note_queued(spec.replica) and replicas.hand_out(spec.replica):
                 return None
-            if session.stopping.wait(_SUBMIT_AGAIN_S):
+            if replicas.stopping.wait(_SUBMIT_AGAIN_S):
                 raise
         else:
             return job_id
 
 
-def _submit(specs: Sequence[WorkerSpec], session: RunSession) -> list[str]:
-    launches = [launch_spec(spec, session.launcher, _launch(spec, session)) for spec in specs]
-    return session.launcher.submit(launches)
+def _submit(specs: Sequence[WorkerSpec], replicas: ReplicaSet) -> list[str]:
+    launches = [launch_spec(spec, replicas.launcher, _launch(spec, replicas)) for spec in specs]
+    return replicas.launcher.submit(launches)
 
 
 def _end_of(spec: WorkerSpec, error: MilepostError) -> WorkerEnd:
@@ -202,21 +203,21 @@ def _end_of(spec: WorkerSpec, error: MilepostError) -> WorkerEnd:
     return WorkerEnd(error=error, num_finished=len(finished), in_flight=in_flight)
 
 
-def _launch(spec: WorkerSpec, session: RunSession) -> ReplicaLaunch:
-    config = session.config
+def _launch(spec: WorkerSpec, replicas: ReplicaSet) -> ReplicaLaunch:
+    config = replicas.config
     return ReplicaLaunch(
-        engine_python=session.settings.engine_python,
-        placement=session.settings.placements[spec.replica],
-        log_path=session.run.log_path(spec.attempt, spec.replica),
-        start=session.num_starts(spec.replica),
-        exclude_nodes=tuple(sorted(session.avoided_nodes)),
+        engine_python=replicas.settings.engine_python,
+        placement=replicas.settings.placements[spec.replica],
+        log_path=replicas.record.run.log_path(spec.attempt, spec.replica),
+        start=replicas.num_starts(spec.replica),
+        exclude_nodes=tuple(sorted(replicas.avoided_nodes)),
         setup_timeout_s=config.rollout.setup_timeout,
         hang_timeout_s=config.rollout.hang_timeout,
         max_queue_s=config.scheduler.slurm.max_queue_s,
-        board=session.board if spec.awaits_more else None,
+        board=replicas.board if spec.awaits_more else None,
         # what a cluster's nodes write is seen through a network file system
-        poll_interval_s=0.2 if session.launcher.ends_with_controller else 1.0,
-        stopping=session.stopping,
+        poll_interval_s=0.2 if replicas.launcher.ends_with_controller else 1.0,
+        stopping=replicas.stopping,
     )
 
 
@@ -254,13 +255,13 @@ def _starting_size(memory: BatchSizeMemory) -> int:
     return size
 
 
-def merge_run(session: RunSession) -> MergeCertificate:
+def merge_run(record: RunRecord) -> MergeCertificate:
     """Write samples.parquet of the run, every planned sample exactly once.
 
     Raises:
         MergeError: the certificate cannot be given; nothing is written.
     """
-    run = session.run
-    merger = SampleMerger(session.plan, pq.read_table(run.prompts_path), pq.read_table(run.grades_path))
+    run = record.run
+    merger = SampleMerger(record.plan, pq.read_table(run.prompts_path), pq.read_table(run.grades_path))
     journal = read_tables(run.replica_dirs())
-    return merge_samples(merger, journal, plan=session.plan, identity=session.identity, path=run.samples_path)
+    return merge_samples(merger, journal, plan=record.plan, identity=record.identity, path=run.samples_path)

@@ -14,8 +14,8 @@ from schemas.inference import WorkerResult, WorkerSpec
 from schemas.progress import PROGRESS_LOGGER, ReplicaProgress
 from schemas.run import RunIdentity
 from tasks.alerts.task import PREFECT_FAILURES
-from tasks.inference.runs.session import RunSession
-from tasks.inference.stage import merge_run, plan_run, run_session_replica
+from tasks.inference.runs.replica_set import ReplicaSet
+from tasks.inference.stage import merge_run, plan_run, run_to_end
 
 _ARTIFACT_INTERVAL_S: Final = 5.0
 """Least seconds between two updates of a replica's artifact: people look every few seconds at most."""
@@ -67,10 +67,10 @@ class _ProgressReport:
             update_progress_artifact(self._artifact, percent, description=description)
 
 
-def run_inference(spec: WorkerSpec, session: RunSession) -> WorkerResult:
+def run_inference(spec: WorkerSpec, replicas: ReplicaSet) -> WorkerResult:
     """Run one replica to its end, telling its progress."""
-    report = _ProgressReport(spec.replica, len(session.specs), session.identity)
-    result = run_session_replica(spec, session, on_progress=report)
+    report = _ProgressReport(spec.replica, len(replicas.specs), replicas.record.identity)
+    result = run_to_end(spec, replicas, on_progress=report)
     report.finish()
     return result
 

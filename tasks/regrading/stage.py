@@ -26,7 +26,7 @@ from schemas.run import RunState
 from schemas.states import RunStatus
 from schemas.tables import PROMPT_SCHEMA, conform
 from tasks.grading.reward_function import check_function, plausible_call
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 from tasks.validation_set.loading import load_graded
 
 _FREE: Final = ("reward_fn", "grading", "metrics")
@@ -95,8 +95,8 @@ def _lacks_scores_alone(state: RunState) -> bool:
     return state.status is RunStatus.FAILED and (state.error or "").startswith(f"{ScoringError.__name__}:")
 
 
-def open_regrading(regrading: Regrading, *, now: datetime) -> RunSession:
-    """Return a session on the run that holds the new grades: the unfinished one of the same regrading, else a new one.
+def open_regrading(regrading: Regrading, *, now: datetime) -> RunRecord:
+    """Return the run that holds the new grades: the unfinished one of the same regrading, else a new one.
 
     Raises:
         StoreError: its folder cannot be made.
@@ -106,7 +106,7 @@ def open_regrading(regrading: Regrading, *, now: datetime) -> RunSession:
     found = find_resumable(fileroot, regrading.key, config.experiment_name, config.trial_name)
     if found is not None:
         run, ownership = found
-        return RunSession(run, ownership, regrading.plan, run.read_state())
+        return RunRecord(run, ownership, regrading.plan, run.read_state())
     run, ownership = create_run(fileroot, regrading.key, now)
     try:
         shutil.copytree(origin.attempts_path, run.attempts_path, copy_function=_link)
@@ -116,7 +116,7 @@ def open_regrading(regrading: Regrading, *, now: datetime) -> RunSession:
     write_table_atomically(run.prompts_path, regrading.prompts)
     write_text_atomically(run.plan_path, regrading.plan.model_dump_json() + "\n")
     state = origin.read_state()
-    session = RunSession(
+    record = RunRecord(
         run,
         ownership,
         regrading.plan,
@@ -137,9 +137,9 @@ def open_regrading(regrading: Regrading, *, now: datetime) -> RunSession:
     )
     last = state.last_launch
     provenance = collect_provenance().model_copy(update={"engine_packages": last.provenance.engine_packages})
-    with session.failure_recorded():
-        session.begin_attempt(config, num_replicas=last.num_replicas, batch_size=last.batch_size, provenance=provenance)
-    return session
+    with record.failure_recorded():
+        record.begin_attempt(config, num_replicas=last.num_replicas, batch_size=last.batch_size, provenance=provenance)
+    return record
 
 
 def _link(source: str, target: str) -> None:

@@ -16,14 +16,14 @@ from infra.store import Store, open_store
 from schemas.config import EvaluationConfig
 from schemas.regression import RegressionCheck, RegressionReport
 from schemas.store import PublishedRun
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 from tasks.metrics.comparison import compare
 from tasks.regression.rule import COMPARISON, drop_p_value, is_regression, spend, split_level
 
 _COLUMNS: Final = ("item_id", "prompt_hash", "gold", "dataset_version", "verdict", "score", "cluster_id")
 
 
-def check_regression(config: EvaluationConfig, session: RunSession) -> RegressionReport | None:
+def check_regression(config: EvaluationConfig, record: RunRecord) -> RegressionReport | None:
     """Return how the merged samples of a run compare with the previous and the best earlier checkpoint.
 
     Earlier are runs of the same experiment, trial and dataset version, of other weights and of a lower training step
@@ -34,21 +34,21 @@ def check_regression(config: EvaluationConfig, session: RunSession) -> Regressio
         StoreError: a run cannot be read, or the result not written.
     """
     store = open_store(config.cluster.folder)
-    siblings = find_siblings(store, session.identity, engine=session.plan.engine)
-    earlier = select_earlier(siblings, session.identity)
-    compared = dict(_select_compared(store, earlier, config, session))
+    siblings = find_siblings(store, record.identity, engine=record.plan.engine)
+    earlier = select_earlier(siblings, record.identity)
+    compared = dict(_select_compared(store, earlier, config, record))
     if not compared:
         return None
     settings = config.alerts.regression
     levels = dict(
         zip(("previous", "best"), split_level(spend(settings.alpha, len(siblings)), len(earlier)), strict=True)
     )
-    samples = pq.read_table(session.run.samples_path, columns=list(_COLUMNS))
+    samples = pq.read_table(record.run.samples_path, columns=list(_COLUMNS))
     found = [
         _compare(store, run, samples, against=against, level=levels[against], minimum_effect=settings.minimum_effect)
         for against, run in compared.items()
     ]
-    own = session.plan.model_config_digest
+    own = record.plan.model_config_digest
     checks = [
         check.model_copy(update={"config_differs": compared[check.against].model_config_digest not in (own, None)})
         for check in found
@@ -60,7 +60,7 @@ def check_regression(config: EvaluationConfig, session: RunSession) -> Regressio
         num_looks=len(siblings),
         checks=tuple(checks),
     )
-    write_text_atomically(session.run.regression_path, report.model_dump_json(indent=1) + "\n")
+    write_text_atomically(record.run.regression_path, report.model_dump_json(indent=1) + "\n")
     return report
 
 
@@ -80,12 +80,12 @@ def find_news(config: EvaluationConfig, report: RegressionReport) -> RegressionC
 
 
 def _select_compared(
-    store: Store, earlier: list[PublishedRun], config: EvaluationConfig, session: RunSession
+    store: Store, earlier: list[PublishedRun], config: EvaluationConfig, record: RunRecord
 ) -> Iterator[tuple[Literal["previous", "best"], PublishedRun]]:
     """Yield the previous run, and the best where it is another."""
 
     def is_alike(run: PublishedRun) -> bool:
-        return is_sampled_alike(store, run, session.plan) and is_graded_alike(store, run, config)
+        return is_sampled_alike(store, run, record.plan) and is_graded_alike(store, run, config)
 
     previous = next((run for run in reversed(earlier) if is_alike(run)), None)
     if previous is None:

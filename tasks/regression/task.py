@@ -10,15 +10,15 @@ from schemas.config import EvaluationConfig
 from schemas.events import RegressionDetected
 from schemas.regression import RegressionReport
 from tasks.alerts.task import announce
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 from tasks.regression.report import describe, summarise
 from tasks.regression.stage import check_regression, find_news
 
 
-def check(config: EvaluationConfig, session: RunSession) -> RegressionReport | None:
+def check(config: EvaluationConfig, record: RunRecord) -> RegressionReport | None:
     """Compare a run with earlier checkpoints, show the result as an artifact, and announce a drop that is news."""
-    report = check_regression(config, session)
-    identity = session.identity
+    report = check_regression(config, record)
+    identity = record.identity
     key = artifact_key("regression", identity.experiment_name, identity.dataset)
     create_markdown_artifact(summarise(report), key=key, description="Against earlier checkpoints")
     news = None if report is None else find_news(config, report)
@@ -29,8 +29,8 @@ def check(config: EvaluationConfig, session: RunSession) -> RegressionReport | N
             dataset=identity.dataset,
             message=describe(report, news),
             since=describe_place(news.run_id, news.global_step),
-            link=str(session.run.page_path),
-            run_id=session.run.run_id,
+            link=str(record.run.page_path),
+            run_id=record.run.run_id,
             metric=report.metric,
             value=news.value,
             against=news.against,

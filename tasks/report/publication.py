@@ -15,12 +15,12 @@ from schemas.tables import RUNS
 from tasks.alerts.ledger import alert_folder, read_ledger, to_alert_table
 from tasks.drift.report import to_drift_table
 from tasks.inference.runs.merge import MergeCertificate
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 from tasks.report.page import Guards, write_page
 
 
 def publish_run(
-    config: EvaluationConfig, session: RunSession, certificate: MergeCertificate, guards: Guards
+    config: EvaluationConfig, record: RunRecord, certificate: MergeCertificate, guards: Guards
 ) -> RunSummary:
     """Put the tables of a run into the store, its page into its folder, and return its summary.
 
@@ -31,63 +31,63 @@ def publish_run(
     store = open_store(config.cluster.folder)
     metrics = tuple(
         MetricValue.model_validate({name: row[name] for name in MetricValue.model_fields})
-        for row in pq.read_table(session.run.metrics_path).to_pylist()
+        for row in pq.read_table(record.run.metrics_path).to_pylist()
     )
     tables: dict[str, TableSource] = {
-        "runs": _runs_table(config, session, certificate),
-        "samples": session.run.samples_path,
-        "metrics": session.run.metrics_path,
+        "runs": _runs_table(config, record, certificate),
+        "samples": record.run.samples_path,
+        "metrics": record.run.metrics_path,
     }
-    tables["alerts"] = to_alert_table(read_ledger(alert_folder(config.cluster.folder)), session.identity)
+    tables["alerts"] = to_alert_table(read_ledger(alert_folder(config.cluster.folder)), record.identity)
     # a run that grades another's samples again has no replicas to compare
-    compared = {"shards": session.run.shards_path, "consistency": session.run.consistency_path}
+    compared = {"shards": record.run.shards_path, "consistency": record.run.consistency_path}
     tables |= {name: path for name, path in compared.items() if path.exists()}
     if guards.drift is not None:
-        tables["drift"] = to_drift_table(guards.drift, session.identity.model_dump(), guards.outputs)
-    summary = _summarise(session, store, metrics, guards)
-    write_page(session.run.page_path, summary, guards, provenance=_provenance(session))
-    session.require_ownership()
-    store.publish(session.run.run_id, config.experiment_name, tables)
-    session.complete()
+        tables["drift"] = to_drift_table(guards.drift, record.identity.model_dump(), guards.outputs)
+    summary = _summarise(record, store, metrics, guards)
+    write_page(record.run.page_path, summary, guards, provenance=_provenance(record))
+    record.require_ownership()
+    store.publish(record.run.run_id, config.experiment_name, tables)
+    record.complete()
     return summary
 
 
-def _provenance(session: RunSession) -> list[tuple[str, str]]:
+def _provenance(record: RunRecord) -> list[tuple[str, str]]:
     """Return what shaped the numbers, for people."""
-    attempt = session.state.last_launch
-    devices = sorted({fact.device for each in session.state.attempts for fact in each.engine_facts})
+    attempt = record.state.last_launch
+    devices = sorted({fact.device for each in record.state.attempts for fact in each.engine_facts})
     return [
-        *([("LoRA adapter on", session.state.base)] if session.state.base else []),
-        ("engine", session.plan.engine),
-        ("dtype", session.plan.dtype),
+        *([("LoRA adapter on", record.state.base)] if record.state.base else []),
+        ("engine", record.plan.engine),
+        ("dtype", record.plan.dtype),
         ("devices", ", ".join(devices) or UNDEFINED),
-        ("seed", str(session.plan.seed)),
-        ("attempts", str(session.attempt)),
-        *([("rows left out", f"{session.plan.num_skipped_rows:,}")] if session.plan.num_skipped_rows else []),
-        *(("difference", text) for text in session.state.differences),
+        ("seed", str(record.plan.seed)),
+        ("attempts", str(record.attempt)),
+        *([("rows left out", f"{record.plan.num_skipped_rows:,}")] if record.plan.num_skipped_rows else []),
+        *(("difference", text) for text in record.state.differences),
         *sorted(attempt.provenance.versions().items()),
     ]
 
 
-def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ...], guards: Guards) -> RunSummary:
+def _summarise(record: RunRecord, store: Store, metrics: tuple[MetricValue, ...], guards: Guards) -> RunSummary:
     whole = next(row for row in metrics if row.subset == WHOLE_SET)
-    identity = session.identity.model_dump()
+    identity = record.identity.model_dump()
     return RunSummary(
         **identity,
-        run_dir=session.run.path,
+        run_dir=record.run.path,
         store=store.root,
         metrics=metrics,
         num_planned=whole.num_planned,
         num_scored=whole.num_scored,
         num_failed=whole.num_failed,
-        num_skipped_rows=session.plan.num_skipped_rows,
-        num_attempts=session.attempt,
-        num_resumed=session.num_resumed,
-        engine=session.plan.engine,
-        base_checkpoint=session.state.base,
-        wall_s=session.wall_s,
-        engine_s=sum(attempt.engine_s for attempt in session.state.attempts),
-        differences=session.state.differences,
+        num_skipped_rows=record.plan.num_skipped_rows,
+        num_attempts=record.attempt,
+        num_resumed=record.num_resumed,
+        engine=record.plan.engine,
+        base_checkpoint=record.state.base,
+        wall_s=record.wall_s,
+        engine_s=sum(attempt.engine_s for attempt in record.state.attempts),
+        differences=record.state.differences,
         has_drifted=guards.drift.alarmed if guards.drift else None,
         consistency=guards.consistency.verdict if guards.consistency else None,
         has_regressed=guards.regression.has_regressed if guards.regression else None,
@@ -95,18 +95,18 @@ def _summarise(session: RunSession, store: Store, metrics: tuple[MetricValue, ..
     )
 
 
-def _runs_table(config: EvaluationConfig, session: RunSession, certificate: MergeCertificate) -> pa.Table:
-    state, plan = session.state, session.plan
+def _runs_table(config: EvaluationConfig, record: RunRecord, certificate: MergeCertificate) -> pa.Table:
+    state, plan = record.state, record.plan
     provenance = state.last_launch.provenance
     facts = [fact for attempt in state.attempts for fact in attempt.engine_facts]
-    scored = _count_scored(session)
-    row = session.identity.model_dump() | {
+    scored = _count_scored(record)
+    row = record.identity.model_dump() | {
         "plan_key": plan.plan_key,
         "started_at": state.started_at,
         "finished_at": datetime.now(UTC),
-        "wall_s": session.wall_s + sum(attempt.wall_s or 0.0 for attempt in state.attempts[:-1]),
+        "wall_s": record.wall_s + sum(attempt.wall_s or 0.0 for attempt in state.attempts[:-1]),
         "engine_s": sum(attempt.engine_s for attempt in state.attempts),
-        "num_attempts": session.attempt,
+        "num_attempts": record.attempt,
         "num_replicas": state.last_launch.num_replicas,
         "num_planned": plan.num_planned,
         "num_scored": scored,
@@ -141,7 +141,7 @@ def _runs_table(config: EvaluationConfig, session: RunSession, certificate: Merg
     return pa.Table.from_pylist([row], schema=RUNS)
 
 
-def _count_scored(session: RunSession) -> int:
-    scores = pq.read_table(session.run.samples_path, columns=["score"]).column("score")
+def _count_scored(record: RunRecord) -> int:
+    scores = pq.read_table(record.run.samples_path, columns=["score"]).column("score")
     count: int = pc.count(scores, mode="only_valid").as_py()
     return count

@@ -10,7 +10,7 @@ from schemas.config import EvaluationConfig
 from schemas.summary import RunSummary
 from tasks.alerts.task import announce_completion, has_lasting_server
 from tasks.inference.runs.merge import MergeCertificate
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 from tasks.report.curve import draw_training_curve
 from tasks.report.metrics_table import headline_metrics, tabulate_metrics
 from tasks.report.page import NO_GUARDS, Guards
@@ -19,10 +19,10 @@ from tasks.report.run_summary import read_earlier_run, summarise_run
 
 
 def publish(
-    config: EvaluationConfig, session: RunSession, certificate: MergeCertificate, guards: Guards = NO_GUARDS
+    config: EvaluationConfig, record: RunRecord, certificate: MergeCertificate, guards: Guards = NO_GUARDS
 ) -> RunSummary:
     """Publish the run, show what it found as artifacts, and say that it is there."""
-    summary = publish_run(config, session, certificate, guards)
+    summary = publish_run(config, record, certificate, guards)
     table = tabulate_metrics(headline_metrics(summary.metrics))
     create_table_artifact(
         [dict(zip(table.header, row, strict=True)) for row in table.rows],

@@ -78,10 +78,10 @@ def test_healthy_replicas_agree_and_their_canaries_are_no_samples(healthy: Repli
     assert report.verdict == "agree", report.message
     outcomes = {check.check: check.outcome for check in report.checks}
     assert {outcomes[name] for name in ("weights", "tokenizer", "sampling", "canaries", "prompts")} == {"passed"}
-    assert merge_run(healthy.session).num_planned == 2 * NUM_ITEMS
-    assert pq.read_schema(healthy.session.run.shards_path).equals(SHARDS)
-    assert pq.read_schema(healthy.session.run.consistency_path).equals(CONSISTENCY)
-    shards = pq.read_table(healthy.session.run.shards_path)
+    assert merge_run(healthy.session.record).num_planned == 2 * NUM_ITEMS
+    assert pq.read_schema(healthy.session.record.run.shards_path).equals(SHARDS)
+    assert pq.read_schema(healthy.session.record.run.consistency_path).equals(CONSISTENCY)
+    shards = pq.read_table(healthy.session.record.run.shards_path)
     assert shards.column("num_samples").to_pylist() == [16] * 3
     assert None not in shards.column("weight_sample").to_pylist()
 
@@ -132,7 +132,7 @@ def test_a_faulty_replica_is_found_and_named(
     make_fault: Callable[[Models, Path], Fault], found: set[str], healthy: ReplicaRun, models: Models, tmp_path: Path
 ) -> None:
     run = start(tmp_path, models)
-    ready = healthy.session.run.attempts_path / "0001"
+    ready = healthy.session.record.run.attempts_path / "0001"
     run.generate(faulty=BAD, fault=make_fault(models, tmp_path), ready=ready)
     report = run.check()
     assert report.verdict == "disagree"
@@ -146,8 +146,8 @@ def test_a_faulty_replica_is_found_and_named(
 @pytest.mark.timeout(1500)
 def test_a_replica_that_mixes_its_answers_up_is_found(healthy: ReplicaRun, models: Models, tmp_path: Path) -> None:
     run = start(tmp_path, models)
-    run.session.launcher = OtherProgramLauncher(run.session.launcher, "tests.support.swapping_worker")
-    run.generate(faulty=BAD, ready=healthy.session.run.attempts_path / "0001")
+    run.session.replicas.launcher = OtherProgramLauncher(run.session.replicas.launcher, "tests.support.swapping_worker")
+    run.generate(faulty=BAD, ready=healthy.session.record.run.attempts_path / "0001")
     report = run.check()
     assert {check.check for check in report.violations} == {"canaries"}
     assert [replica.number for replica in report.replicas if replica.problems] == [BAD]
@@ -187,33 +187,33 @@ def test_a_quarantined_replica_is_named_and_its_samples_are_made_by_the_others(t
     report = run.check()
     assert {check.check for check in report.violations} == {"accuracy"}
     assert settle_disagreement(run.config, run.session, report)
-    assert [spec.replica for spec in run.session.specs] == [0, 1]
+    assert [spec.replica for spec in run.session.replicas.specs] == [0, 1]
     run.generate()
     again = run.check()
     assert again.verdict == "agree", again.message
     assert not settle_disagreement(run.config, run.session, again)
-    assert merge_run(run.session).num_planned == 480
-    samples = pq.read_table(run.session.run.samples_path, columns=["replica", "attempt"]).to_pylist()
+    assert merge_run(run.session.record).num_planned == 480
+    samples = pq.read_table(run.session.record.run.samples_path, columns=["replica", "attempt"]).to_pylist()
     assert {(row["attempt"], row["replica"]) for row in samples} == {(1, 0), (1, 1), (2, 0), (2, 1)}
-    shards = pq.read_table(run.session.run.shards_path).to_pylist()
+    shards = pq.read_table(run.session.record.run.shards_path).to_pylist()
     assert [(row["attempt"], row["replica"]) for row in shards if row["is_quarantined"]] == [(1, BAD)]
     assert shards[0]["problems"]
-    assert any(f"replica {BAD} of attempt 1 quarantined" in text for text in run.session.state.differences)
+    assert any(f"replica {BAD} of attempt 1 quarantined" in text for text in run.session.record.state.differences)
 
 
 def test_disagreement_can_be_published_with_its_verdict(tmp_path: Path) -> None:
     run = stand_in_run(tmp_path, on_violation="warn")
     run.generate(faulty=BAD, fault=useless)
     assert not settle_disagreement(run.config, run.session, run.check())
-    assert any("the replicas disagree" in text for text in run.session.state.differences)
-    checks = pq.read_table(run.session.run.consistency_path).to_pylist()
+    assert any("the replicas disagree" in text for text in run.session.record.state.differences)
+    checks = pq.read_table(run.session.record.run.consistency_path).to_pylist()
     assert (checks[0]["check"], checks[0]["outcome"]) == ("verdict", "violated")
     assert f"replica {BAD} of attempt 1" in checks[0]["message"]
 
 
 def test_of_two_that_differ_none_is_set_aside(tmp_path: Path) -> None:
     run = stand_in_run(tmp_path, on_violation="quarantine", canaries=0)
-    run.session.specs = run.session.specs[:2]
+    run.session.replicas.specs = run.session.replicas.specs[:2]
     run.generate(faulty=1, fault=useless)
     with pytest.raises(DistributedEvaluationError, match="nobody can say which of them is wrong"):
         settle_disagreement(run.config, run.session, run.check())
@@ -222,7 +222,7 @@ def test_of_two_that_differ_none_is_set_aside(tmp_path: Path) -> None:
 def test_a_launch_that_was_killed_counts_by_its_canaries_not_by_its_lengths(tmp_path: Path) -> None:
     run = stand_in_run(tmp_path)
     run.generate()
-    (run.session.run.replica_dir(1, 0) / "result.json").unlink()
+    (run.session.record.run.replica_dir(1, 0) / "result.json").unlink()
     report = run.check()
     assert report.verdict == "agree"
     assert report.replicas[0].accuracy is None
@@ -242,8 +242,8 @@ def test_a_replica_whose_numbers_are_broken_ends_the_run_and_gets_no_score(
     run = start(tmp_path, models)
     what = "canaries" if num_canaries else "samples"
     with pytest.raises(EngineError, match=rf"replica {BAD} failed: the engine's numbers are broken, in 8 of 8 {what}"):
-        run.generate(faulty=BAD, fault=broken, ready=healthy.session.run.attempts_path / "0001")
-    finished = finished_samples(run.session.run.replica_dirs())
-    set_aside_broken(run.session.run)
+        run.generate(faulty=BAD, fault=broken, ready=healthy.session.record.run.attempts_path / "0001")
+    finished = finished_samples(run.session.record.run.replica_dirs())
+    set_aside_broken(run.session.record.run)
     assert len(finished) == (0 if num_canaries else 8)
-    assert finished_samples(run.session.run.replica_dirs()) == set()
+    assert finished_samples(run.session.record.run.replica_dirs()) == set()

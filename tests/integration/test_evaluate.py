@@ -317,13 +317,14 @@ def test_replicas_submitted_before_an_interruption_are_stopped_and_waited_for(mo
         def with_options(self, **_options: str) -> "Task":
             return self
 
-        def submit(self, spec: SimpleNamespace, _session: object) -> Replica:
+        def submit(self, spec: SimpleNamespace, _replicas: object) -> Replica:
             if spec.replica == 1:
                 raise Interrupted(signal.SIGINT)
             return Replica()
 
     monkeypatch.setattr(flows.evaluate, "run_inference_task", Task())
-    session: Any = SimpleNamespace(specs=[SimpleNamespace(replica=number) for number in (0, 1)], stopping=stopping)
+    replicas = SimpleNamespace(specs=[SimpleNamespace(replica=number) for number in (0, 1)])
+    session: Any = SimpleNamespace(record=None, replicas=replicas, stopping=stopping)
     config: Any = None
     with pytest.raises(Interrupted):
         flows.evaluate._generate_and_grade(config, session)

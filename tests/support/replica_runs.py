@@ -25,9 +25,9 @@ from tasks.consistency.stage import check_run_consistency
 from tasks.grading.following import grade_run
 from tasks.inference.planning.plan import PlanSettings, make_plan
 from tasks.inference.planning.replica_spec import ReplicaSettings
-from tasks.inference.runs.open_run import open_session
+from tasks.inference.runs.open_run import open_run
 from tasks.inference.runs.session import RunSession
-from tasks.inference.stage import run_session_replica
+from tasks.inference.stage import run_to_end
 from tasks.inference.worker.canaries import plan_canaries
 
 NUM_REPLICAS = 3
@@ -96,7 +96,7 @@ class ReplicaRun:
                 seed=1, n_samples=2, engine=engine, dtype="float32", max_model_len=128, sampling=SAMPLING
             ),
         )
-        self.session: RunSession = open_session(self.config, plan, prompts, global_step=None, now=datetime.now(UTC))
+        record = open_run(self.config, plan, prompts, global_step=None, now=datetime.now(UTC))
         replica_settings = ReplicaSettings(
             model_path=model,
             batch_size=8,
@@ -105,24 +105,24 @@ class ReplicaRun:
             placements=(Placement(num_gpus=0, num_cpus=1),) * NUM_REPLICAS,
             canaries=plan_canaries(plan, self.config.consistency, num_replicas=NUM_REPLICAS),
         )
-        self.session.start_attempt(self.config, replica_settings, collect_provenance())
+        self.session = RunSession(record, self.config, replica_settings, collect_provenance())
 
     def generate(self, *, faulty: int | None = None, fault: Fault | None = None, ready: Path | None = None) -> None:
         """Run the replicas and grade; `ready`: an attempt whose healthy replicas are taken over, as they are."""
-        session = self.session
+        replicas = self.session.replicas
         # one after the other, so each keeps its own work
-        session.specs = tuple(spec.model_copy(update={"awaits_more": False}) for spec in session.specs)
+        replicas.specs = tuple(spec.model_copy(update={"awaits_more": False}) for spec in replicas.specs)
         if fault is not None:
-            session.specs = tuple(fault(spec) if spec.replica == faulty else spec for spec in session.specs)
-        planned = session.specs
-        session.specs = tuple(spec for spec in planned if ready is None or spec.replica == faulty)
-        for spec in session.specs:
-            run_session_replica(spec, session, on_progress=lambda _: None)
-        session.specs = planned
+            replicas.specs = tuple(fault(spec) if spec.replica == faulty else spec for spec in replicas.specs)
+        planned = replicas.specs
+        replicas.specs = tuple(spec for spec in planned if ready is None or spec.replica == faulty)
+        for spec in replicas.specs:
+            run_to_end(spec, replicas, on_progress=lambda _: None)
+        replicas.specs = planned
         for spec in planned:
             if ready is not None and spec.replica != faulty:
                 shutil.copytree(ready / spec.output_dir.name, spec.output_dir, dirs_exist_ok=True)
-        grade_run(session, self.config.grading, is_generating=lambda: False)
+        grade_run(self.session.record, self.config.grading, is_generating=lambda: False)
 
     def check(self) -> ConsistencyReport:
         """Return what the stage finds."""

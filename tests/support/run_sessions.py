@@ -15,7 +15,7 @@ from schemas.inference import WorkerSpec
 from schemas.tables import PROMPT_SCHEMA
 from tasks.inference.planning.plan import sample_keys
 from tasks.inference.planning.replica_spec import ReplicaSettings
-from tasks.inference.runs.open_run import open_session
+from tasks.inference.runs.open_run import open_run
 from tasks.inference.runs.session import RunSession
 from tests.support.plans import plan_of
 
@@ -45,9 +45,8 @@ def start(fileroot: Path, *, num_replicas: int = 1, num_items: int = 6, batch_si
         memory=BatchSizeMemory(fileroot, KIND, configured=batch_size, grow_after=3),
     )
     prompts: pa.Table = PROMPT_SCHEMA.empty_table()
-    session = open_session(config, plan_of(num_items, 2), prompts, global_step=None, now=datetime.now(UTC))
-    session.start_attempt(config, settings, PROVENANCE)
-    return session
+    record = open_run(config, plan_of(num_items, 2), prompts, global_step=None, now=datetime.now(UTC))
+    return RunSession(record, config, settings, PROVENANCE)
 
 
 def work_of(spec: WorkerSpec) -> list[SampleKey]:

@@ -10,10 +10,10 @@ from schemas.config import EvaluationConfig
 from schemas.inference import Plan
 from schemas.run import RunState
 from schemas.states import RunStatus
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 
 
-def open_session(
+def open_run(
     config: EvaluationConfig,
     plan: Plan,
     prompts: pa.Table,
@@ -21,7 +21,7 @@ def open_session(
     global_step: int | None,
     base: str | None = None,
     now: datetime,
-) -> RunSession:
+) -> RunRecord:
     """Return the unfinished run of this plan, else a new one, owned by this process.
 
     `prompts` is PROMPT_SCHEMA, refused items included; `base` names what an adapter is applied to.
@@ -33,11 +33,11 @@ def open_session(
     found = find_resumable(fileroot, plan.plan_key, config.experiment_name, config.trial_name)
     if found is not None:
         run, ownership = found
-        session = RunSession(run, ownership, plan, run.read_state())
-        with session.failure_recorded():
+        record = RunRecord(run, ownership, plan, run.read_state())
+        with record.failure_recorded():
             # the prompts are those of the plan; the grader beside them follows the configuration of this attempt
             write_table_atomically(run.prompts_path, prompts)
-        return session
+        return record
     run, ownership = create_run(fileroot, plan.plan_key, now)
     state = RunState(
         run_id=run.run_id,
@@ -50,9 +50,9 @@ def open_session(
         status=RunStatus.RUNNING,
         started_at=now,
     )
-    session = RunSession(run, ownership, plan, state)
-    with session.failure_recorded():
+    record = RunRecord(run, ownership, plan, state)
+    with record.failure_recorded():
         write_table_atomically(run.prompts_path, prompts)
         write_text_atomically(run.plan_path, plan.model_dump_json() + "\n")
         run.write_state(state)
-    return session
+    return record

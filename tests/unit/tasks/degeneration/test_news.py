@@ -21,7 +21,7 @@ from schemas.states import RunStatus
 from tasks.alerts.ledger import enter_record, make_record
 from tasks.degeneration.news import find_events
 from tasks.degeneration.stage import check_degeneration
-from tasks.inference.runs.session import RunSession
+from tasks.inference.runs.record import RunRecord
 from tests.support.store_tables import run_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -76,11 +76,11 @@ class Training:
             "verdict": "no_answer" if NONE in signs else "correct",
         }
         pq.write_table(pa.Table.from_pylist([sample | {"item_id": f"i{n}"} for n in range(40)]), run.samples_path)
-        with RunSession(run, ownership, plan, state) as session:
-            report = check_degeneration(config, session)
+        with RunRecord(run, ownership, plan, state) as record:
+            report = check_degeneration(config, record)
             assert report.raised == signs
-            events = list(find_events(session.identity, run, report))
-            columns = session.identity.model_dump(exclude={"run_id", "experiment_name"})
+            events = list(find_events(record.identity, run, report))
+            columns = record.identity.model_dump(exclude={"run_id", "experiment_name"})
             tables = run_tables(run.run_id, config.experiment_name, **columns, finished_at=now, engine=plan.engine)
             open_store(self._fileroot).publish(run.run_id, config.experiment_name, tables)
         return events

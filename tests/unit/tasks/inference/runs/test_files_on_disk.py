@@ -24,9 +24,9 @@ MASKED = ("run_id", "started_at", "finished_at", "provenance", "wall_s", "config
 def folder(tmp_path: Path) -> Path:
     """The folder of a run that has begun, with names that are the same each time."""
     with start(tmp_path, num_items=2) as session:
-        (spec,) = session.specs
+        (spec,) = session.replicas.specs
         write_spec(spec)
-        return session.run.path
+        return session.record.run.path
 
 
 def masked(value: object) -> object:
