@@ -15,8 +15,12 @@ from tasks.report.metrics_table import format_estimate
 _NAMED_FOLDERS: Final = 3
 """Of a checkpoint's path: trainers keep weights up to two folders below the one that names the step."""
 
-_GENERATED: Final = re.compile(r"[a-z]+-[a-z]+")
-"""Names that Prefect makes up: two words."""
+_GREEK: Final = (
+    "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron|pi|rho|sigma|tau|upsilon|phi|chi"
+    "|psi|omega"
+)
+_GENERATED: Final = re.compile(rf"[a-z]+-[a-z]+|(?:{_GREEK})\d{{0,3}}(?:--?[a-z]+){{0,3}}")
+"""Names that Prefect makes up: two words; in its form a Greek letter, maybe numbered, and up to three words."""
 
 
 def is_generated(name: str) -> bool:

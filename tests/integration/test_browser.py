@@ -97,6 +97,8 @@ def test_the_form_starts_a_run_that_tells_its_story(served: Served, page: Page, 
     page.goto(f"{served.page}/runs/flow-run/{run['id']}")
     assert served.finish(run["id"]) == "COMPLETED"
     expect(page.get_by_text("Completed", exact=True).first).to_be_visible()
+    name = served.ask(f"flow_runs/{run['id']}", method="GET")["name"]
+    assert name.endswith("(by-hand/trial0)"), name  # not the one that the form suggests
     expect(page.get_by_text("48 samples to make on 1 x stand_in")).to_be_visible()
     page.screenshot(path=tmp_path / "3-run.png")
 

@@ -49,6 +49,10 @@ def test_a_hostile_folder_is_one_line_without_a_mention() -> None:
         "step-400",
         "a-b-c",
         "nightly",
+        "alphabet",
+        "alpha 2",
+        "rho-step-400",
+        "beta_run",
         "fröhlich-katze",
         name_run(config()),
     ],
@@ -59,6 +63,8 @@ def test_a_name_that_somebody_typed_is_kept(typed: str) -> None:
 
 def test_a_name_that_prefect_made_up_is_replaced() -> None:
     assert all(is_generated(name) for name in ["", *(generate_slug(2) for _ in range(500))])
+    in_the_form = ["omicron5-talos-collapse", "alpha-vega", "eta731-ursae-majoris-void", "mu2-risa", "xi", "pi--ring"]
+    assert [name for name in in_the_form if not is_generated(name)] == []
 
 
 def summary(value: float | None, stderr: float | None = 0.014, **changes: object) -> RunSummary:
