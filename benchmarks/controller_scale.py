@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from infra.launchers.base import Placement  # noqa: E402 - the repository need not be installed
+from infra.jobs.base import Placement  # noqa: E402 - the repository need not be installed
 from infra.machine.provenance import collect_provenance  # noqa: E402
 from schemas.checkpoint import CheckpointIdentity  # noqa: E402
 from schemas.config import EvaluationConfig  # noqa: E402

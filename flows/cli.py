@@ -115,7 +115,7 @@ def evaluate(
         if loaded.notice:
             echo(loaded.notice, err=True)
         steps.show("checking dataset, checkpoint and engine")
-        from flows.commands.preflight import check_inputs
+        from flows.preflight import check_inputs
         from tasks.inference.replicas.prewarm import start_workers
 
         check_inputs(loaded.config)
@@ -168,7 +168,7 @@ def regrade(
 def _end(summary: "RunSummary", *, as_json: bool, gates: frozenset[str] = frozenset()) -> None:
     """Print the outcome and end the process: with exit code 3 where one of `gates` failed."""
     from flows.commands.console import print_summary
-    from flows.commands.interruption import end_within
+    from flows.interruption import end_within
     from infra.fileroot.run_directory import RunDirectory
 
     show(summary, print_summary, as_json=as_json)
@@ -186,7 +186,7 @@ def _run_flow(load: "Callable[[], Callable[[], RunSummary]]", steps: Steps) -> "
 
     `load` imports the flow, for which Prefect must be set up, while the server starts.
     """
-    from flows.commands.interruption import Interrupted, end_within, interruptible
+    from flows.interruption import Interrupted, end_within, interruptible
 
     try:
         with interruptible(), _prefect_api(steps) as api_is_ready:
@@ -303,7 +303,7 @@ def doctor(
         steps.show("looking at this machine")
         from flows.commands.console import print_checks
         from flows.orchestration.server_access import export_settings, name_source, reach_loopback_directly
-        from infra.machine.diagnostics import Surroundings, diagnose
+        from infra.diagnostics import Surroundings, diagnose
         from infra.machine.engine_environment import find_engine_python
         from schemas.diagnosis import CheckStatus, Diagnosis
         from tasks.alerts.diagnosis import check_alerts

@@ -14,7 +14,6 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed
 
-from flows.commands.preflight import check_layout_elsewhere
 from flows.orchestration.deployment_launcher import (
     AutoLauncher,
     DeploymentLauncher,
@@ -27,6 +26,7 @@ from flows.orchestration.prefect_answers import check_answer
 from flows.orchestration.run_log import log_errors_by_message
 from flows.orchestration.run_name import describe_outcome, is_generated, name_root
 from flows.orchestration.run_record import change_run
+from flows.preflight import check_layout_elsewhere
 from infra.files.new_folders import empty_folders_removed
 from infra.store import open_store
 from schemas.config import EvaluationConfig, check_launchable

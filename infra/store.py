@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from infra.fileroot.staging import remove_abandoned, staging_folder
-from infra.fileroot.table_files import TableSource, write_table_file
 from infra.files.atomic import make_private_root, sync_file, sync_folder, write_bytes_atomically, write_table_atomically
+from infra.files.table_files import TableSource, write_table_file
+from infra.ownership.staging import remove_abandoned, staging_folder
 from schemas.errors import DistributedEvaluationError, StoreError
 from schemas.paths import expand_user
 from schemas.store import PublishedRun

@@ -197,7 +197,7 @@ class WorkerSpec(Model):
     heartbeat_interval_s: float = 1.0
     """Seconds between heartbeats."""
     owner_beat_path: Path | None = None
-    """File that the run's owner changes while it lives (infra/fileroot/run_ownership.py).
+    """File that the run's owner changes while it lives (infra/ownership/run_ownership.py).
 
     The worker ends when it stands still. None: the worker hears of its controller's end by other means."""
     owner_silence_s: float = 60.0

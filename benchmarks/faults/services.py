@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flows.orchestration.local_server import LocalServer
 from infra.devcluster.cluster import DevCluster
-from infra.launchers.environment import clean_environment
+from infra.jobs.environment import clean_environment
 from infra.machine.resources import available_memory_bytes
 from schemas.devcluster import DevClusterSpec
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
-from flows.orchestration.server_access import reach_loopback_directly
+from flows.orchestration.server_access import TELEMETRY_OFF, reach_loopback_directly
 from infra.text.plain_text import escape_json, to_terminal_text
 from schemas.errors import MilepostError
 from schemas.paths import expand_user
@@ -33,7 +33,6 @@ TableFormat = Literal["markdown", "csv", "latex", "json"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there")]
 DEFAULT_FILEROOT: Final = Path("milepost-out")
 
-TELEMETRY_OFF: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 _PREFECT_DEFAULTS: Final = {
     **TELEMETRY_OFF,
     # The command prints its own lines; Prefect's, tracebacks included, go to its API and are shown in its UI.

@@ -59,7 +59,7 @@ def watch(  # noqa: PLR0913 - each is an option of the command
         # before the console: importing Prefect sets up logging anew
         from flows.watch import watch  # isort: skip
         from flows.commands.console import shown_progress
-        from flows.commands.interruption import Interrupted, end_within, interruptible
+        from flows.interruption import Interrupted, end_within, interruptible
 
         try:
             steps.stop()

@@ -22,7 +22,7 @@ from flows.orchestration.named_deployments import deployment_name
 from flows.orchestration.prefect_answers import is_refusal
 from flows.orchestration.run_name import name_run
 from flows.orchestration.server_access import use_login
-from infra.fileroot.run_ownership import OWNER_SILENCE_S
+from infra.ownership.run_ownership import OWNER_SILENCE_S
 from schemas.errors import TransientError
 from tasks.alerts.task import PREFECT_FAILURES
 from tasks.watching.launching import (

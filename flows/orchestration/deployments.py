@@ -14,7 +14,6 @@ from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
 from pydantic import JsonValue, ValidationError
 
-from flows.commands.preflight import check_dataset_elsewhere, check_layout_elsewhere
 from flows.orchestration.automations import (
     carry_over_addresses,
     read_addresses,
@@ -35,6 +34,7 @@ from flows.orchestration.named_deployments import (
 )
 from flows.orchestration.registration import register, to_schedule
 from flows.orchestration.work_pools import COMMAND, PROCESS, Pool, ensure_pool, find_pool, run_command
+from flows.preflight import check_dataset_elsewhere, check_layout_elsewhere
 from schemas.alerts import AlertsConfig
 from schemas.config import EvaluationConfig
 from schemas.deployment import (

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Final, Self
 
-from flows.commands.errors_and_options import TELEMETRY_OFF
+from flows.orchestration.server_access import TELEMETRY_OFF
 from infra.machine.python_code import child_environment
 from infra.prefect_server.ephemeral_servers import note_own_server
 from infra.prefect_server.login import make_login

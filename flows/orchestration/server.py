@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import typer
 
-from flows.commands.errors_and_options import TELEMETRY_OFF
-from flows.commands.interruption import Interrupted, interruptible
+from flows.interruption import Interrupted, interruptible
 from flows.orchestration.local_server import LocalServer, end_with_stdin
+from flows.orchestration.server_access import TELEMETRY_OFF
 from infra.machine.processes import end_processes
 from infra.machine.python_code import child_environment
 from infra.prefect_server.login import keep_login, read_login

@@ -12,6 +12,7 @@ from typing import Final
 
 from schemas.errors import SetupError
 
+TELEMETRY_OFF: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 _VARIABLE: Final = "PREFECT_API_URL"
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy")

@@ -1,7 +1,7 @@
 """Pins: hard links that keep a checkpoint's weights under an evaluation while the trainer rotates its folders.
 
 A pin is {pin_root}/{digest of the source path}-{unique}/ with the model's folder inside, the record pin.json and its
-owner (infra/fileroot/run_ownership.py): a pin whose owner is dead was left by a killed run.
+owner (infra/ownership/run_ownership.py): a pin whose owner is dead was left by a killed run.
 A hard link keeps the bytes of a removed or replaced file; it does not keep those of a file rewritten in place, which is
 what `verify_pin` finds. Small files are copied, so that even a rewrite in place does not reach them.
 """
@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 
 from infra.checkpoints.adapter import BASE_FOLDER
 from infra.checkpoints.digests import FileMark, mark_file
-from infra.fileroot.run_ownership import RunOwnership, is_abandoned
 from infra.files.atomic import make_private_root, write_text_atomically
+from infra.ownership.run_ownership import RunOwnership, is_abandoned
 from infra.tokenizer.files import TOKENIZER_FILES
 from schemas.base import Model
 from schemas.checkpoint import CheckpointReport

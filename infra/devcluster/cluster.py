@@ -31,7 +31,7 @@ from infra.devcluster.preparation import (
 )
 from infra.devcluster.readiness import READY_STATES, Readiness
 from infra.files.atomic import write_text_atomically
-from infra.launchers.environment import clean_environment
+from infra.jobs.environment import clean_environment
 from infra.machine.processes import end_processes
 from schemas.devcluster import DevClusterDaemon, DevClusterSpec, DevClusterState, DevClusterStatus
 from schemas.errors import SetupError

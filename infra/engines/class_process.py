@@ -19,7 +19,7 @@ from infra.checkpoints.class_comparison import ClassComparison
 from infra.checkpoints.model_config import digest_model_config
 from infra.checkpoints.safetensors_header import read_header
 from infra.files.atomic import make_folder, write_text_atomically
-from infra.launchers.environment import clean_environment
+from infra.jobs.environment import clean_environment
 from infra.machine.engine_environment import CHECKOUT, find_checkout, make_import_root
 from schemas.checkpoint import CheckpointReport
 from schemas.errors import StoreError

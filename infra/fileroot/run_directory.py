@@ -5,7 +5,7 @@
     shards.parquet  consistency.parquet  regression.json  degeneration.json  report.html
     attempts/0001/replica-000/   spec.json, work.parquet, segments/, heartbeat.json, result.json
     logs/attempt-0001-replica-000.log
-    owners/                      who may change it (infra/fileroot/run_ownership.py)
+    owners/                      who may change it (infra/ownership/run_ownership.py)
     slurm/                       batch scripts, and what Slurm itself said of each job
 """
 
@@ -17,8 +17,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from infra.fileroot.run_ownership import RunOwnership
 from infra.files.atomic import make_private_root, write_text_atomically
+from infra.ownership.run_ownership import RunOwnership
 from schemas.errors import StoreError
 from schemas.inference import Plan
 from schemas.run import RunState

@@ -24,9 +24,9 @@ from pydantic import ValidationError
 from infra.datasets.digests import dataset_version
 from infra.datasets.item_file import read_items, to_table
 from infra.datasets.naming import dataset_name
-from infra.fileroot.run_ownership import RunOwnership
-from infra.fileroot.staging import remove_abandoned, staging_folder
 from infra.files.atomic import make_private_root, sync_folder, write_table_atomically, write_text_atomically
+from infra.ownership.run_ownership import RunOwnership
+from infra.ownership.staging import remove_abandoned, staging_folder
 from schemas.base import Model
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem

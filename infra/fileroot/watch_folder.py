@@ -5,7 +5,7 @@
     checkpoints/{mark}/landed.json       a checkpoint that was seen whole
     checkpoints/{mark}/model/{name}/     its weights as hard links, until it is evaluated
     results/{model key}/record.json  how its evaluation stands
-    results/{model key}/owners/      who is at it (infra/fileroot/run_ownership.py)
+    results/{model key}/owners/      who is at it (infra/ownership/run_ownership.py)
     results/{model key}/config.yaml  attempt.log    the last attempt
 {fileroot}/watch/watched_again           touched when somebody watches again after nobody did for days
 
@@ -30,9 +30,9 @@ from pydantic import ValidationError
 
 from infra.checkpoints.folder_state import read_state
 from infra.checkpoints.pins import link_checkpoint
-from infra.fileroot.run_ownership import RunOwnership, is_abandoned
-from infra.fileroot.staging import remove_abandoned, staging_folder
 from infra.files.atomic import make_private_root, sync_folder, write_text_atomically
+from infra.ownership.run_ownership import RunOwnership, is_abandoned
+from infra.ownership.staging import remove_abandoned, staging_folder
 from schemas.checkpoint import CheckpointReport
 from schemas.errors import StoreError
 from schemas.watch import EvaluationRecord, LandedCheckpoint

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from infra.launchers.base import JobState, JobStatus, LaunchSpec
-from infra.launchers.environment import job_environment
+from infra.jobs.base import JobState, JobStatus, LaunchSpec
+from infra.jobs.environment import job_environment
 from infra.launchers.waiting import pin, waiting_processes
 from schemas.errors import SetupError
 
@@ -25,7 +25,7 @@ _POLL_S: Final = 0.05
 
 
 class LocalLauncher:
-    """`infra.launchers.base.Launcher` by processes of this machine."""
+    """`infra.jobs.base.Launcher` by processes of this machine."""
 
     ends_with_controller = True
 

@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from infra.launchers.base import Launcher
+from infra.jobs.base import Launcher
 from infra.launchers.local import LocalLauncher
 from infra.launchers.slurm import SlurmLauncher
 from infra.slurm.selection import select_client

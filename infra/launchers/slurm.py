@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from infra.files.atomic import make_folder, write_text_atomically
-from infra.launchers.base import JobStatus, LaunchSpec
-from infra.launchers.environment import DEVICE_NAMES, clean_environment
+from infra.jobs.base import JobStatus, LaunchSpec
+from infra.jobs.environment import DEVICE_NAMES, clean_environment
 from infra.slurm.cli import cluster_environment
 from infra.slurm.client import SlurmClient
 from infra.slurm.queue_watch import QueueWatch
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class SlurmLauncher:
-    """`infra.launchers.base.Launcher` by a Slurm cluster that shares its file system with this machine."""
+    """`infra.jobs.base.Launcher` by a Slurm cluster that shares its file system with this machine."""
 
     ends_with_controller = False
 

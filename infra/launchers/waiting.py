@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from infra.launchers.base import LaunchSpec, Placement
+from infra.jobs.base import LaunchSpec, Placement
 from schemas.base import Model
 
 _LOOK_S: Final = 1.0

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from infra.launchers.placement import Device, visible_gpus
+from infra.machine.gpus import Device, visible_gpus
 from schemas.errors import SetupError, StoreError
 from schemas.paths import expand_user
 

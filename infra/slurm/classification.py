@@ -6,7 +6,7 @@ Want of memory comes first: it may show as FAILED on the job with only a step or
 import re
 from typing import Final
 
-from infra.launchers.base import EndCause, JobState, JobStatus
+from infra.jobs.base import EndCause, JobState, JobStatus
 from infra.slurm.client import JobEnd
 from schemas.slurm import SlurmJobState
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from infra.launchers.environment import clean_environment
+from infra.jobs.environment import clean_environment
 from infra.slurm.client import JobEnd, JobRecord, NodeRecord, StepEnd
 from schemas.errors import SetupError, TransientError
 from schemas.slurm import SlurmJobState, parse_time_limit

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from infra.launchers.base import Placement
+from infra.jobs.base import Placement
 from infra.slurm.client import NodeRecord, SlurmClient
 from infra.slurm.script import rehearsal_script
 from schemas.errors import LaunchError, SetupError, TransientError

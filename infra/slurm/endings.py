@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from infra.files.log_files import end_or_nothing
-from infra.launchers.base import EndCause, JobStatus
+from infra.jobs.base import EndCause, JobStatus
 from infra.slurm.classification import classify_end
 from infra.slurm.client import JobEnd, JobRecord, SlurmClient, StepEnd
 from schemas.errors import TransientError

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from infra.launchers.environment import clean_environment
+from infra.jobs.environment import clean_environment
 from infra.slurm.answering_process import AnsweringProcess
 from infra.slurm.cli import CliClient, cluster_environment
 from infra.slurm.client import JobEnd, JobRecord, NodeRecord

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from infra.launchers.base import EndCause, JobState, JobStatus
+from infra.jobs.base import EndCause, JobState, JobStatus
 from infra.slurm.client import JobRecord, SlurmClient
 from infra.slurm.endings import EndReader
 from schemas.errors import MilepostError, SetupError

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from infra.launchers.base import LaunchSpec, Placement
-from infra.launchers.environment import DEVICE_NAMES, RANK_NAMES, SCHEDULER_PREFIXES
+from infra.jobs.base import LaunchSpec, Placement
+from infra.jobs.environment import DEVICE_NAMES, RANK_NAMES, SCHEDULER_PREFIXES
 from schemas.errors import ConfigError
 from schemas.slurm import SlurmConfig
 

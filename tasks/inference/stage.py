@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from infra.engines.class_process import EngineEnvironment
 from infra.fileroot.batch_sizes import BatchSizeMemory, RunKind
-from infra.launchers.placement import Device
+from infra.machine.gpus import Device
 from infra.machine.provenance import collect_provenance
 from infra.store import open_store
 from schemas.checkpoint import CheckpointIdentity

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from infra.fileroot.table_files import TableSource
+from infra.files.table_files import TableSource
 from infra.store import Store, open_store
 from infra.text.tables import UNDEFINED
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml

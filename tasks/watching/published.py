@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow.dataset as pads
 
 from infra.fileroot.run_directory import RunDirectory, run_at, unfinished_runs
-from infra.fileroot.run_ownership import is_owned
+from infra.ownership.run_ownership import is_owned
 from infra.store import open_store
 from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig, load_config

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.checkpoints.pins import source_digest
-from infra.fileroot.run_ownership import read_beats
+from infra.ownership.run_ownership import read_beats
 from schemas.config import EvaluationConfig
 
 

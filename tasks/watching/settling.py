@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from infra.checkpoints import inspect_checkpoint
-from infra.fileroot.run_ownership import RunOwnership
 from infra.fileroot.watch_folder import WatchFolder
+from infra.ownership.run_ownership import RunOwnership
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError, MilepostError, TransientError
 from schemas.watch import EvaluationRecord, LandedCheckpoint

@@ -23,7 +23,7 @@ import pyarrow.dataset
 import pytest
 
 import flows.evaluate
-from flows.commands.interruption import Interrupted
+from flows.interruption import Interrupted
 from schemas.states import RunStatus
 from tasks.inference.exchange.worker_files import WAIT
 from tests.support.engine_environment import CHECKPOINT, require_engine

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from infra.fileroot.run_ownership import BEAT_INTERVAL_S, RunOwnership, is_abandoned, is_owned
 from infra.machine.processes import identify_process
+from infra.ownership.run_ownership import BEAT_INTERVAL_S, RunOwnership, is_abandoned, is_owned
 from schemas.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
 OWNER = """
 import sys, time
 from pathlib import Path
-from infra.fileroot.run_ownership import RunOwnership
+from infra.ownership.run_ownership import RunOwnership
 print(RunOwnership.acquire(Path(sys.argv[1])) is not None, flush=True)
 time.sleep(60)
 """

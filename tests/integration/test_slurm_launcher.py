@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from infra.devcluster.cluster import DevCluster
-from infra.launchers.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
+from infra.jobs.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
 from infra.launchers.slurm import SlurmLauncher
 from infra.slurm.cli import CliClient
 from infra.slurm.selection import select_client

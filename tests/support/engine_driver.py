@@ -10,8 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from infra.checkpoints.class_comparison import ClassComparison
-from infra.engines.base import Engine, GenerationRequest, RequestRefusedError, open_engine
+from infra.engines.base import Engine, GenerationRequest, RequestRefusedError
 from infra.engines.loaded_weights import compare_with_class
+from infra.engines.selection import open_engine
 from schemas.base import Model
 from schemas.errors import EngineError
 from schemas.inference import EngineFacts, EngineSpec

@@ -9,8 +9,8 @@ from typing import Any
 
 from infra.checkpoints import inspect_checkpoint
 from infra.fileroot.run_directory import RunDirectory, create_run, find_resumable
-from infra.fileroot.run_ownership import RunOwnership
 from infra.files.atomic import write_text_atomically
+from infra.ownership.run_ownership import RunOwnership
 from infra.store import open_store
 from schemas.checkpoint import CheckpointIdentity
 from schemas.config import EvaluationConfig, config_to_yaml, load_config

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.launchers.base import EndCause, JobState, Launcher, LaunchSpec, Placement
+from infra.jobs.base import EndCause, JobState, Launcher, LaunchSpec, Placement
 from schemas.errors import SetupError
 from tests.support.processes import is_alive
 

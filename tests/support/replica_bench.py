@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.launchers.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
+from infra.jobs.base import EndCause, JobState, JobStatus, LaunchSpec, Placement
 from infra.launchers.local import LocalLauncher
 from schemas.inference import EngineSpec, Heartbeat, WorkerResult, WorkerSpec
 from schemas.progress import ReplicaProgress

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from infra.launchers.base import Launcher, LaunchSpec, Placement
+from infra.jobs.base import Launcher, LaunchSpec, Placement
 from infra.machine.provenance import collect_provenance
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.checkpoint import CheckpointIdentity

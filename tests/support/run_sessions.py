@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.fileroot.batch_sizes import BatchSizeMemory, RunKind
-from infra.launchers.base import Placement
+from infra.jobs.base import Placement
 from infra.machine.provenance import collect_provenance
 from schemas.config import EvaluationConfig
 from schemas.identity import SampleKey
 from schemas.inference import WorkerSpec
 from schemas.tables import PROMPT_SCHEMA
-from tasks.inference.planning.plan import sample_keys
+from tasks.inference.exchange.work_table import sample_keys
 from tasks.inference.planning.replica_spec import ReplicaSettings
 from tasks.inference.runs.open_run import open_run
 from tasks.inference.runs.session import RunSession

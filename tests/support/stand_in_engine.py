@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from infra.engines.base import Generation, GenerationRequest, open_engine
+from infra.engines.base import Generation, GenerationRequest
+from infra.engines.selection import open_engine
 from schemas.identity import prompt_hash
 from schemas.inference import EngineSpec
 from schemas.sampling import SamplingSpec

@@ -6,7 +6,8 @@
 from dataclasses import replace
 
 import tasks.inference.worker.process as worker
-from infra.engines.base import Engine, Generation, GenerationRequest, open_engine
+from infra.engines.base import Engine, Generation, GenerationRequest
+from infra.engines.selection import open_engine
 from schemas.inference import EngineFacts, EngineSpec
 from schemas.sampling import SamplingSpec
 

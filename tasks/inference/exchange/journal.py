@@ -25,8 +25,8 @@ from schemas.errors import StoreError
 from schemas.identity import SampleKey
 from schemas.inference import SampleRecord
 from schemas.tables import JOURNAL_SCHEMA, conform
+from tasks.inference.exchange.work_table import sample_keys
 from tasks.inference.exchange.worker_files import whole_lines
-from tasks.inference.planning.plan import sample_keys
 
 SEGMENT_SIZE: Final = 512
 """Samples per segment: small enough that a follower re-reads little, large enough that a million make 2,000 files."""

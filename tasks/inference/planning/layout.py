@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from infra.engines.vllm import MAX_LORA_RANK
 from infra.handover import Handover
-from infra.launchers.base import Placement
-from infra.launchers.placement import Device, plan_placement
+from infra.jobs.base import Placement
+from infra.launchers.placement import plan_placement
 from infra.machine.engine_environment import find_device, find_engine_python, is_cpu_build
+from infra.machine.gpus import Device
 from infra.machine.provenance import engine_versions
 from infra.slurm.cluster import plan_slurm_placement
 from infra.slurm.selection import select_client

@@ -8,7 +8,7 @@ import hashlib
 import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from schemas.identity import SampleKey
 from schemas.inference import EngineName, Plan, PlannedItem, RefusedItem
 from schemas.sampling import SamplingSpec
 from schemas.stand_in import StandInConfig
-from schemas.tables import WORK_SCHEMA
+from tasks.inference.exchange.work_table import work_table
 
 _DEFAULT_BATCH_SIZES: Final[dict[tuple[EngineName, bool], int]] = {
     ("vllm", False): 128,
@@ -125,19 +125,6 @@ def divide_work(
     return [
         work_table([SampleKey(item_id, repeat) for item_id, repeats in share for repeat in repeats]) for share in shares
     ]
-
-
-def work_table(keys: Sequence[SampleKey]) -> pa.Table:
-    """Return WORK_SCHEMA rows."""
-    repeats = pa.array([key.repeat for key in keys], pa.int32())
-    return pa.table({"item_id": [key.item_id for key in keys], "repeat": repeats}, schema=WORK_SCHEMA)
-
-
-def sample_keys(rows: pa.Table | pa.RecordBatch) -> list[SampleKey]:
-    """Return the names in rows that have item_id and repeat."""
-    item_ids = cast("list[str]", rows.column("item_id").to_pylist())
-    repeats = cast("list[int]", rows.column("repeat").to_pylist())
-    return list(map(SampleKey, item_ids, repeats))  # whole columns: a dict per row takes three times as long
 
 
 def _by_item(keys: Iterator[SampleKey]) -> Iterator[tuple[str, Iterator[SampleKey]]]:

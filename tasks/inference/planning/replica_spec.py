@@ -1,19 +1,21 @@
 """What a worker is told: the specification of a replica, from the plan, the configuration and the layout."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 from infra.fileroot.batch_sizes import BatchSizeMemory
 from infra.fileroot.run_directory import RunDirectory
-from infra.launchers.base import Placement
-from infra.launchers.placement import Device, engine_threads
+from infra.jobs.base import Placement
+from infra.launchers.placement import engine_threads
+from infra.machine.gpus import Device
 from schemas.config import EvaluationConfig
 from schemas.consistency import WorkerName
-from schemas.inference import AdapterSpec, EngineSpec, Plan, WorkerSpec
+from schemas.identity import SampleKey
+from schemas.inference import AdapterSpec, EngineSpec, Plan, SetAsideItem, WorkerSpec
 from schemas.stand_in import StandInSpec
-from tasks.inference.replicas.recovery import NextLaunch
 
 
 class ReplicaSettings(NamedTuple):
@@ -37,6 +39,25 @@ class ReplicaSettings(NamedTuple):
     """Where a batch size that had to shrink is remembered."""
     adapter: AdapterSpec | None = None
     """The pinned adapter that is applied to it; None for a whole model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextLaunch:
+    """How the replica is started again."""
+
+    batch_size: int
+    """Most sequences at once."""
+    reason: str
+    """What happened, in one line."""
+    alone: tuple[SampleKey, ...] = ()
+    """Samples to make first, one at a time."""
+    set_aside: tuple[SetAsideItem, ...] = ()
+    """Items to generate no more, those of earlier launches included."""
+    shrank: bool = False
+    """Whether the batch is smaller than before."""
+    asks_canaries: bool = True
+    """Whether it answers the canaries first. Not after a death before the first sample, as one of them may have been
+    the cause: as a sample, it is found."""
 
 
 def replica_spec(

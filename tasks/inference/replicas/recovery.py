@@ -14,6 +14,7 @@ from typing import Final
 from schemas.errors import EngineOutOfMemoryError, MilepostError, TransientError, WorkerError, WorkerLostError
 from schemas.identity import SampleKey
 from schemas.inference import SetAsideItem
+from tasks.inference.planning.replica_spec import NextLaunch
 
 _DEATHS: Final = 2
 """Workers that an item alone in its engine must have killed: one death may be anybody's fault."""
@@ -33,25 +34,6 @@ class WorkerEnd:
     """Samples it had finished."""
     in_flight: Sequence[SampleKey]
     """Samples that its engine had and did not finish, in the order in which they were started."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextLaunch:
-    """How the replica is started again."""
-
-    batch_size: int
-    """Most sequences at once."""
-    reason: str
-    """What happened, in one line."""
-    alone: tuple[SampleKey, ...] = ()
-    """Samples to make first, one at a time."""
-    set_aside: tuple[SetAsideItem, ...] = ()
-    """Items to generate no more, those of earlier launches included."""
-    shrank: bool = False
-    """Whether the batch is smaller than before."""
-    asks_canaries: bool = True
-    """Whether it answers the canaries first. Not after a death before the first sample, as one of them may have been
-    the cause: as a sample, it is found."""
 
 
 @dataclass(slots=True, kw_only=True)

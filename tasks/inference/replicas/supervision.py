@@ -15,8 +15,8 @@ from typing import Final
 from infra.engines.base import LostChild, find_lost_child, hides_shortage
 from infra.files.atomic import make_folder
 from infra.files.log_files import end_or_nothing, log_tail
-from infra.launchers.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
-from infra.launchers.environment import job_environment
+from infra.jobs.base import EndCause, JobState, JobStatus, Launcher, LaunchSpec, Placement
+from infra.jobs.environment import job_environment
 from infra.launchers.waiting import waiting_processes
 from infra.machine.engine_environment import find_checkout, make_import_root
 from schemas.errors import (

@@ -19,8 +19,8 @@ from schemas.errors import StoreError
 from schemas.identity import SampleKey
 from schemas.inference import Heartbeat, WorkCut
 from schemas.states import WorkerPhase
+from tasks.inference.exchange.work_table import sample_keys, work_table
 from tasks.inference.exchange.worker_files import end_work, give_more, write_cut
-from tasks.inference.planning.plan import sample_keys, work_table
 
 _WORTH_CUTTING: Final = 2
 """Samples that a replica must have left to start: it keeps the half of them."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from infra.arrays import IntArray
-from infra.fileroot.table_files import open_parquet_writer
 from infra.files.atomic import write_atomically
+from infra.files.table_files import open_parquet_writer
 from schemas.base import Model
 from schemas.errors import MergeError
 from schemas.identity import sample_seed

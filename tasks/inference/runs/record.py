@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from infra.fileroot.run_directory import RunDirectory
-from infra.fileroot.run_ownership import RunOwnership
 from infra.files.atomic import write_text_atomically
 from infra.machine.provenance import describe_differences
+from infra.ownership.run_ownership import RunOwnership
 from schemas.config import EvaluationConfig, config_digest, config_to_yaml
 from schemas.errors import MilepostError, WorkerError
 from schemas.inference import Plan

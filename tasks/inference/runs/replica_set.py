@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from infra.files.atomic import make_own_folder, write_table_atomically
-from infra.launchers.base import Launcher
+from infra.jobs.base import Launcher
 from infra.launchers.selection import make_launcher
 from schemas.config import EvaluationConfig
 from schemas.consistency import WorkerName
@@ -18,9 +18,9 @@ from schemas.identity import SampleKey
 from schemas.inference import WorkerResult, WorkerSpec
 from schemas.provenance import Provenance
 from tasks.inference.exchange.journal import finished_samples
-from tasks.inference.planning.plan import divide_work, work_table
-from tasks.inference.planning.replica_spec import ReplicaSettings, replica_spec
-from tasks.inference.replicas.recovery import NextLaunch
+from tasks.inference.exchange.work_table import work_table
+from tasks.inference.planning.plan import divide_work
+from tasks.inference.planning.replica_spec import NextLaunch, ReplicaSettings, replica_spec
 from tasks.inference.replicas.work_board import WorkBoard
 from tasks.inference.runs.record import RunRecord
 from tasks.inference.worker.broken_numbers import BROKEN, set_aside_broken

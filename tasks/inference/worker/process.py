@@ -20,14 +20,8 @@ from typing import Final, NamedTuple, NoReturn
 import pyarrow.parquet as pq
 
 from infra.checkpoints.weight_sample import sample_weights
-from infra.engines.base import (
-    Engine,
-    Generation,
-    GenerationRequest,
-    RequestRefusedError,
-    import_engine,
-    open_engine,
-)
+from infra.engines.base import Engine, Generation, GenerationRequest, RequestRefusedError
+from infra.engines.selection import import_engine, open_engine
 from infra.launchers.waiting import prepare_until_ordered
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
 from schemas.errors import EngineOutOfMemoryError, MilepostError, WorkerError

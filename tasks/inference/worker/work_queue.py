@@ -8,8 +8,8 @@ from typing import Final
 import pyarrow as pa
 
 from schemas.identity import SampleKey
+from tasks.inference.exchange.work_table import sample_keys
 from tasks.inference.exchange.worker_files import read_cut, read_more, work_has_ended
-from tasks.inference.planning.plan import sample_keys
 
 _ROWS_AT_ONCE: Final = 4096
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.commands.preflight import check_layout_elsewhere
+from flows.preflight import check_layout_elsewhere
 from schemas.config import load_config
 from schemas.errors import ConfigError
 from tests.support.checkpoint_folders import CONFIG

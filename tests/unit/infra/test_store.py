@@ -17,7 +17,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from infra.fileroot.staging import remove_abandoned, staging_folder
+from infra.ownership.staging import remove_abandoned, staging_folder
 from infra.store import Store, open_store
 from schemas.errors import DistributedEvaluationError, StoreError
 from schemas.tables import RUNS, SAMPLES, TABLES

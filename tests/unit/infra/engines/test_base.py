@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.engines.base import RequestRefusedError, open_engine, translated
+from infra.engines.base import RequestRefusedError, translated
+from infra.engines.selection import open_engine
 from schemas.errors import EngineError, EngineOutOfMemoryError, MilepostError, SetupError
 from schemas.inference import EngineSpec
 from schemas.sampling import SamplingSpec

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infra.engines.base import GenerationRequest, RequestRefusedError, open_engine
+from infra.engines.base import GenerationRequest, RequestRefusedError
+from infra.engines.selection import open_engine
 from infra.engines.stand_in import is_poisoned
 from schemas.errors import EngineError
 from schemas.identity import prompt_hash

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from infra.fileroot.run_directory import RunDirectory, create_run, find_resumable, list_runs
-from infra.fileroot.run_ownership import RunOwnership
+from infra.ownership.run_ownership import RunOwnership
 from schemas.errors import StoreError
 from schemas.run import RunState
 from schemas.states import RunStatus

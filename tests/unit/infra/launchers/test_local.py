@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from infra.launchers.base import JobState, Launcher, Placement
-from infra.launchers.environment import clean_environment
+from infra.jobs.base import JobState, Launcher, Placement
+from infra.jobs.environment import clean_environment
 from infra.launchers.local import LocalLauncher
 from tests.support.launcher_contract import LauncherContract, Submit
 
 LAUNCHER = """
 import sys, time
 from pathlib import Path
-from infra.launchers.base import LaunchSpec, Placement
+from infra.jobs.base import LaunchSpec, Placement
 from infra.launchers.local import LocalLauncher
 folder = Path(sys.argv[1])
 code = "import sys, pathlib; pathlib.Path('up').write_text('x'); sys.stdin.read(); pathlib.Path('over').write_text('x')"

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.launchers.placement import plan_placement, visible_gpus
+from infra.launchers.placement import plan_placement
+from infra.machine.gpus import visible_gpus
 from schemas.errors import SetupError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.launchers.base import LaunchSpec, Placement
+from infra.jobs.base import LaunchSpec, Placement
 from infra.launchers.slurm import SlurmLauncher
 from schemas.errors import SetupError, TransientError
 from schemas.slurm import SlurmConfig, SlurmJobState

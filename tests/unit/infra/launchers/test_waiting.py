@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.launchers.base import JobState, LaunchSpec, Placement
-from infra.launchers.environment import job_environment
+from infra.jobs.base import JobState, LaunchSpec, Placement
+from infra.jobs.environment import job_environment
 from infra.launchers.local import LocalLauncher
 from infra.launchers.waiting import waiting_processes
 from tests.support.processes import is_alive
@@ -24,8 +24,8 @@ ENV = {"PYTHONPATH": str(ROOT)}
 SHARE = Placement(num_gpus=0, num_cpus=1, cpu_ids=(max(os.sched_getaffinity(0)),))
 PARENT = f"""
 import psutil, sys, time
-from infra.launchers.base import Placement
-from infra.launchers.environment import job_environment
+from infra.jobs.base import Placement
+from infra.jobs.environment import job_environment
 from infra.launchers.waiting import waiting_processes
 share = Placement(num_gpus=0, num_cpus=1)
 waiting_processes.start((sys.executable, "-c", {WAITING!r}), job_environment({ENV!r}, share), share)

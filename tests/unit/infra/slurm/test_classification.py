@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from infra.launchers.base import EndCause, JobState
+from infra.jobs.base import EndCause, JobState
 from infra.slurm.classification import classify_end
 from infra.slurm.client import JobEnd, StepEnd
 from schemas.slurm import SlurmJobState

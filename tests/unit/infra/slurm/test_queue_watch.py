@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.launchers.base import EndCause, JobState, JobStatus
+from infra.jobs.base import EndCause, JobState, JobStatus
 from infra.slurm.client import StepEnd
 from infra.slurm.queue_watch import QueueWatch
 from schemas.errors import SetupError

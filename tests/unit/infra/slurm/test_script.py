@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.launchers.base import LaunchSpec, Placement
+from infra.jobs.base import LaunchSpec, Placement
 from infra.slurm.script import BatchJob, batch_options, batch_script, quote_directive
 from schemas.errors import ConfigError
 from schemas.slurm import SlurmConfig

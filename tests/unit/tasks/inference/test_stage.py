@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.launchers.base import EndCause, JobStatus, LaunchSpec
+from infra.jobs.base import EndCause, JobStatus, LaunchSpec
 from schemas.errors import TransientError, WorkerError
 from schemas.inference import Heartbeat
 from schemas.states import WorkerOutcome, WorkerPhase

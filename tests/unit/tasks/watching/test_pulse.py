@@ -4,7 +4,7 @@ from pathlib import Path
 
 from infra.checkpoints import inspect_checkpoint
 from infra.checkpoints.pins import pin_checkpoint, release_pin
-from infra.fileroot.run_ownership import BEAT_INTERVAL_S
+from infra.ownership.run_ownership import BEAT_INTERVAL_S
 from tasks.watching.pulse import Pulse
 from tests.support.checkpoint_folders import make_checkpoint
 from tests.support.instant_evaluations import make_config

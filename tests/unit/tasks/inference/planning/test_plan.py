@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.identity import SampleKey
-from tasks.inference.planning.plan import (
-    default_batch_size,
-    divide_work,
-    remaining_work,
-    sample_keys,
-)
+from tasks.inference.exchange.work_table import sample_keys
+from tasks.inference.planning.plan import default_batch_size, divide_work, remaining_work
 from tests.support.plans import plan_of
 
 

@@ -18,7 +18,8 @@ from schemas.errors import (
     WorkerLostError,
 )
 from schemas.identity import SampleKey
-from tasks.inference.replicas.recovery import NextLaunch, Recovery, WorkerEnd
+from tasks.inference.planning.replica_spec import NextLaunch
+from tasks.inference.replicas.recovery import Recovery, WorkerEnd
 
 OUT_OF_MEMORY = EngineOutOfMemoryError("the engine ran out of memory: lower gconfig.max_new_tokens")
 SIGKILL = WorkerLostError("killed by SIGKILL without a result; see LOG:\n  last words", may_be_memory=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.launchers.base import EndCause, JobState, JobStatus, Placement
+from infra.jobs.base import EndCause, JobState, JobStatus, Placement
 from schemas.errors import (
     SetupError,
     TransientError,

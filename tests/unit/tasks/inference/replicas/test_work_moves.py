@@ -19,7 +19,7 @@ from schemas.errors import StoreError
 from schemas.identity import SampleKey
 from schemas.inference import Heartbeat
 from schemas.states import WorkerPhase
-from tasks.inference.planning.plan import sample_keys, work_table
+from tasks.inference.exchange.work_table import sample_keys, work_table
 from tasks.inference.replicas.work_board import WorkBoard
 from tasks.inference.worker.work_queue import WorkQueue
 

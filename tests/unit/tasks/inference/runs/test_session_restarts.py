@@ -10,7 +10,7 @@ from schemas.errors import StoreError
 from schemas.identity import SampleKey
 from schemas.inference import SetAsideItem, WorkerSpec
 from tasks.inference.exchange.journal import JournalWriter
-from tasks.inference.replicas.recovery import NextLaunch
+from tasks.inference.planning.replica_spec import NextLaunch
 from tasks.inference.runs.session import RunSession
 from tests.support.run_sessions import KIND, start, work_of
 from tests.support.sample_records import record

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.engines.base import open_engine
+from infra.engines.selection import open_engine
 from schemas.consistency import ConsistencyConfig
 from schemas.errors import ConfigError, WorkerError
 from schemas.identity import prompt_hash

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from infra.launchers.base import EndCause
+from infra.jobs.base import EndCause
 from schemas.errors import (
     EngineError,
     EngineOutOfMemoryError,

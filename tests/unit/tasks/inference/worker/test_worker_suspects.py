@@ -18,6 +18,7 @@ from schemas.stand_in import StandInSpec
 from schemas.states import WorkerOutcome
 from schemas.tables import PROMPT_SCHEMA
 from tasks.inference.exchange.journal import finished_samples, read_journal
+from tasks.inference.exchange.work_table import work_table
 from tasks.inference.exchange.worker_files import (
     EXIT_CODES,
     StartedLog,
@@ -26,7 +27,6 @@ from tasks.inference.exchange.worker_files import (
     read_started,
     write_spec,
 )
-from tasks.inference.planning.plan import work_table
 from tests.support.checkpoint_folders import make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[5]

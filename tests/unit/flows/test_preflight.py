@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from flows.commands.preflight import check_dataset_elsewhere
+from flows.preflight import check_dataset_elsewhere
 from schemas.config import EvaluationConfig
 from schemas.errors import UserInputError
 

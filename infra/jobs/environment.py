@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from infra.launchers.base import Placement
+from infra.jobs.base import Placement
 
 SCHEDULER_PREFIXES: Final = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMI_", "PMIX_", "OMPI_")
 """Written by a scheduler or MPI for the process that it started: an engine that finds them believes that it is a rank

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.machine import diagnostics
-from infra.machine.diagnostics import Surroundings, diagnose
+from infra import diagnostics
+from infra.diagnostics import Surroundings, diagnose
 from infra.machine.resources import GpuMemory
 from schemas.diagnosis import CheckStatus
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.interruption import Interrupted, interruptible
+from flows.interruption import Interrupted, interruptible
 from tests.support.processes import is_alive
 
 ROOT = Path(__file__).resolve().parents[4]
 STUCK = """
 import subprocess, sys, threading, time
-from flows.commands.interruption import end_within
+from flows.interruption import end_within
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(child.pid)
 threading.Thread(target=time.sleep, args=(600,)).start()

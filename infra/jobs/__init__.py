@@ -1,0 +1,1 @@
+"""Jobs as launchers and schedulers know them: what is launched, where, in which environment, how it ended."""
