@@ -16,6 +16,7 @@ from infra.arrays import BoolArray, FloatArray, IntArray
 from schemas.sections import MetricsConfig
 from schemas.states import Verdict
 from schemas.tables import METRICS
+from tasks.metrics.agreement import agreement_per_item
 from tasks.metrics.columns import IDENTITY_COLUMNS, VERDICT_CODES, SampleColumns, SampleTable, read_columns
 from tasks.metrics.estimators import (
     CONFIDENCE,
@@ -74,6 +75,8 @@ def _metrics(columns: SampleColumns, config: MetricsConfig) -> Iterator[Metric]:
     default_maj_ks = (n,) if n > 1 else ()
     for k in default_maj_ks if config.maj_at_k is None else config.maj_at_k:
         yield from _maj_at_k(columns, k)
+    if n > 1:
+        yield from _self_consistency(columns)
     if columns.length is not None:
         yield _mean("response_length", columns, columns.length, low=0.0, higher_is_better=None)
     if columns.truncated is not None:
@@ -131,11 +134,7 @@ def _maj_at_k(columns: SampleColumns, k: int) -> Iterator[Metric]:
         k=k,
         num_items=columns.num_items,
     )
-    known = votes.num_votes > 0
-    if columns.verdict is not None:
-        # A wrong sample whose answer was not kept (a reward function's) voted for something, nobody knows what.
-        wrong = columns.verdict == VERDICT_CODES[Verdict.WRONG]
-        known &= np.bincount(columns.item[wrong & (columns.answer < 0)], minlength=columns.num_items) == 0
+    known = (votes.num_votes > 0) & _answers_kept(columns, columns.answer)
     yield _per_item(f"maj@{k}", votes.value, known)
     yield Metric(
         name=f"maj_tie_rate@{k}",
@@ -145,6 +144,36 @@ def _maj_at_k(columns: SampleColumns, k: int) -> Iterator[Metric]:
         high=1.0,
         higher_is_better=None,
     )
+
+
+def _self_consistency(columns: SampleColumns) -> Iterator[Metric]:
+    """Agreement of an item's samples; nothing where answers were not kept."""
+    if columns.answer is None:
+        return
+    values = agreement_per_item(
+        columns.item[columns.scored],
+        columns.answer[columns.scored],
+        columns.correct[columns.scored],
+        num_items=columns.num_items,
+    )
+    known = ~np.isnan(values) & _answers_kept(columns, columns.answer)
+    # Neither direction is better: samples may agree on a wrong answer.
+    yield Metric(
+        name="self_consistency",
+        totals=np.where(known, values, 0.0),
+        counts=known.astype(np.float64),
+        low=0.0,
+        high=1.0,
+        higher_is_better=None,
+    )
+
+
+def _answers_kept(columns: SampleColumns, answer: IntArray) -> BoolArray:
+    """Return the items whose wrong samples all have an answer; a reward function keeps none."""
+    if columns.verdict is None:
+        return np.ones(columns.num_items, dtype=np.bool_)
+    wrong = columns.verdict == VERDICT_CODES[Verdict.WRONG]
+    return np.bincount(columns.item[wrong & (answer < 0)], minlength=columns.num_items) == 0
 
 
 def _per_item(name: str, values: FloatArray, defined: BoolArray) -> Metric:

@@ -337,3 +337,13 @@ def test_one_cluster_has_no_error_bars() -> None:
     rows = [sample(f"i{number}", 0, "correct" if number else "wrong", cluster_id="c") for number in range(4)]
     found = metric(aggregate(table(rows)), "accuracy")
     assert (found["value"], found["stderr"], found["ci_low"]) == (0.75, None, None)
+
+
+def test_self_consistency_is_null_where_answers_were_not_kept() -> None:
+    rows = [sample("a", 0, "correct"), sample("a", 1, "correct"), sample("b", 0, "correct"), sample("b", 1, "wrong")]
+    agreement = metric(aggregate(table(rows)), "self_consistency")
+    assert agreement["value"] == 0.5
+    assert agreement["higher_is_better"] is None
+    unkept = [{**row, "answer": None} if row["verdict"] == "wrong" else row for row in rows]
+    assert metric(aggregate(table(unkept)), "self_consistency")["value"] == 1.0
+    assert metric(aggregate(table(unkept[2:])), "self_consistency")["value"] is None
