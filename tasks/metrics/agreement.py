@@ -25,8 +25,9 @@ def agreement_per_item(items: IntArray, answers: IntArray, correct: BoolArray, *
     """
     choice = np.where(correct, _CORRECT, answers)
     answered = choice != ABSTAINS
-    pairs, size = np.unique(np.stack([items[answered], choice[answered]]), axis=1, return_counts=True)
-    agreeing = np.bincount(pairs[0], size * (size - 1.0), minlength=num_items)
+    width = int(choice.max(initial=0)) - _CORRECT + 1
+    pair, size = np.unique((items * width + choice - _CORRECT)[answered], return_counts=True)
+    agreeing = np.bincount(pair // width, size * (size - 1.0), minlength=num_items)
     num_samples = np.bincount(items, minlength=num_items).astype(np.float64)
     possible = num_samples * (num_samples - 1)
     return np.where(possible > 0, agreeing / np.maximum(possible, 1), np.nan)
