@@ -13,7 +13,7 @@ import pytest
 from flows.interruption import Interrupted, interruptible
 from tests.support.processes import is_alive
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 STUCK = """
 import subprocess, sys, threading, time
 from flows.interruption import end_within

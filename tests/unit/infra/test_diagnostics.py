@@ -233,6 +233,6 @@ def test_a_diagnosis_has_a_line_for_everything_and_a_fix_for_each_fault(tmp_path
 
 
 def test_doctor_looks_for_what_the_controller_is_made_from() -> None:
-    lines = (Path(__file__).resolve().parents[4] / "requirements" / "controller.in").read_text("utf-8").splitlines()
+    lines = (Path(__file__).resolve().parents[3] / "requirements" / "controller.in").read_text("utf-8").splitlines()
     asked_for = {re.split(r"[\[=<>]", line)[0] for line in lines if line and not line.startswith("#")}
     assert set(diagnostics.CONTROLLER_PACKAGES) <= asked_for

@@ -1,6 +1,6 @@
 """Says which packages an interpreter has: a script for that interpreter, standard library only.
 
-    python -I infra/machine/package_probe.py '[{"torch": "torch"}, false]'
+    python -I infra/package_probe.py '[{"torch": "torch"}, false]'
 
 The argument holds name → module, and whether to read versions only, importing nothing.
 Prints one JSON object: name → {"version": …}, {"error": …}, or {} for what is not installed. It is run by its path in
