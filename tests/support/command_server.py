@@ -29,7 +29,7 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[2]
 _MESSAGE_BYTES = 1 << 20
 _MODULES = (
-    *(f"flows.{name}" for name in ("cli", "commands.preflight", "evaluate", "regrade", "watch")),
+    *(f"flows.{name}" for name in ("cli", "preflight", "evaluate", "regrade", "watch")),
     "flows.orchestration.registration",
     # what commands import when they need it
     *("fastapi.encoders", "prefect.task_engine", "pyarrow.acero", "scipy.special", "tokenizers", "jinja2"),
