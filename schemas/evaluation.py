@@ -9,6 +9,7 @@ from pydantic.config import JsonDict
 from schemas.alerts import AlertsConfig
 from schemas.backend import Backend
 from schemas.base import ADDED_LATER, Section
+from schemas.chat import ChatConfig
 from schemas.consistency import ConsistencyConfig
 from schemas.drift import DriftConfig
 from schemas.errors import LaunchError
@@ -99,6 +100,8 @@ class EvaluationConfig(Section):
     tokenizer_path: str | None = None
     """Folder or hub id whose tokenizer and chat template render the prompts. None: those of `actor.path`, which are
     what the model was trained with."""
+    chat: Annotated[ChatConfig, ADDED_LATER] = Field(default_factory=ChatConfig)
+    """Variables of the chat template."""
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     """Folder of the results, and the hardware."""
     scheduler: SchedulerConfig = Field(default_factory=SchedulerConfig)

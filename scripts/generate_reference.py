@@ -104,7 +104,8 @@ def _ignored() -> str:
         "error. So is a key that no list knows and whose name speaks of agents, workflows, prompts, rewards, tools, "
         "quantization and the like. What stands under `vllm` and `sglang` counts where the backend is that engine.\n\n"
         "`gconfig.max_tokens` becomes `valid_dataset.max_length`, the `dtype` of the backend's section `actor.dtype`, "
-        "and `valid_dataset.reward_fn` becomes `reward_fn`, where those are not set.\n"
+        "`valid_dataset.reward_fn` becomes `reward_fn`, and `workflow_kwargs.enable_thinking` "
+        "`chat.template_kwargs.enable_thinking`, where those are not set.\n"
     )
     return "\n".join(lines)
 

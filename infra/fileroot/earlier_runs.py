@@ -68,10 +68,17 @@ def is_sampled_alike(store: Store, run: PublishedRun, plan: Plan) -> bool:
         earlier = run_directory(store, run).read_plan()
     except StoreError:
         return False
-    return all(
+    return _is_asked_alike(earlier, plan) and all(
         getattr(earlier, name) == getattr(plan, name)
         for name in ("sampling", "engine", "dtype", "n_samples", "tokenizer_digest", "chat_template_digest")
     )
+
+
+def _is_asked_alike(earlier: Plan, plan: Plan) -> bool:
+    """Whether prompts are made alike: other variables of the chat template, or another system prompt, change each."""
+    hashes = {item.item_id: item.prompt_hash for item in earlier.items}
+    common = [item for item in plan.items if item.item_id in hashes]
+    return not common or any(hashes[item.item_id] == item.prompt_hash for item in common)
 
 
 def is_graded_alike(store: Store, run: PublishedRun, config: EvaluationConfig) -> bool:

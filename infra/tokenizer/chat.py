@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from infra.tokenizer.files import (
@@ -23,8 +24,9 @@ from infra.tokenizer.files import (
     token_content,
 )
 from infra.tokenizer.renderer import TEMPLATE_DATE, TemplateRenderer
+from schemas.chat import GIVEN_NAMES, TemplateValue
 from schemas.dataset import ChatMessage
-from schemas.errors import CheckpointError, SetupError
+from schemas.errors import ChatTemplateError, CheckpointError, ConfigError, SetupError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -36,10 +38,19 @@ TokenIds: TypeAlias = "array[int]"
 class ChatTokenizer:
     """The chat template and the tokenizer of one folder. Make it with `open`."""
 
-    def __init__(self, tokenizer: "Tokenizer", renderer: TemplateRenderer, *, bos_token_id: int | None, adds_bos: bool):
+    def __init__(
+        self,
+        tokenizer: "Tokenizer",
+        renderer: TemplateRenderer,
+        template_kwargs: Mapping[str, TemplateValue],
+        *,
+        bos_token_id: int | None,
+        adds_bos: bool,
+    ):
         """Take opened parts; `adds_bos` says whether the tokenizer puts BOS before a plain text by itself."""
         self._tokenizer = tokenizer
         self._renderer = renderer
+        self._template_kwargs = dict(template_kwargs)
         self._adds_bos = adds_bos
         self.bos_token_id = bos_token_id
         """The token that starts a text, None where the tokenizer has none."""
@@ -47,13 +58,25 @@ class ChatTokenizer:
         self._special = _alternatives(token.content for token in added if token.special)
 
     @classmethod
-    def open(cls, folder: Path, *, chat_template: str | None = None, today: date = TEMPLATE_DATE) -> "ChatTokenizer":
+    def open(
+        cls,
+        folder: Path,
+        *,
+        chat_template: str | None = None,
+        template_kwargs: Mapping[str, TemplateValue] = MappingProxyType({}),
+        today: date = TEMPLATE_DATE,
+    ) -> "ChatTokenizer":
         """Open the tokenizer of `folder`, with its own chat template unless another is given.
 
-        `today` is what a template's `strftime_now` tells; it is fixed, so that prompts are the same on every day.
+        Args:
+            folder: holds the tokenizer.
+            chat_template: its text.
+            template_kwargs: variables that the template is given beside the conversation (`chat.template_kwargs`).
+            today: what the template's `strftime_now` tells; it is fixed, so that prompts are the same on every day.
 
         Raises:
             CheckpointError: no tokenizer, no chat template, or one that does not load.
+            ConfigError: the template does not read one of `template_kwargs`.
             SetupError: the folder has no tokenizer.json, and transformers cannot convert what it has.
         """
         special = read_special_tokens(folder)
@@ -74,7 +97,9 @@ class ChatTokenizer:
         bos = special.get("bos_token")
         bos_id = tokenizer.token_to_id(bos) if bos is not None else None
         renderer = TemplateRenderer(template.text, file=template.file, special_tokens=special, today=today)
-        return cls(tokenizer, renderer, bos_token_id=bos_id, adds_bos=_adds_bos(tokenizer, config, bos_id))
+        _check_template_kwargs(template_kwargs, renderer, template.file)
+        adds_bos = _adds_bos(tokenizer, config, bos_id)
+        return cls(tokenizer, renderer, template_kwargs, bos_token_id=bos_id, adds_bos=adds_bos)
 
     @cached_property
     def longest_token_chars(self) -> int:
@@ -91,7 +116,22 @@ class ChatTokenizer:
 
     def render_all(self, conversations: Sequence[Sequence[ChatMessage]]) -> list[str]:
         """Return the prompts of many conversations, as `render` does each."""
-        return self._renderer.render(conversations)
+        return self._renderer.render(conversations, self._template_kwargs)
+
+    def default_flag(self, name: str, messages: Sequence[ChatMessage]) -> bool | None:
+        """Return with which value of the flag `name` the template renders `messages` as without it.
+
+        None where the template does not read it, where it is given, or where neither or both values do so. The
+        tokenizer cannot render any more where the template fails with a value.
+        """
+        if name not in self._renderer.variables or name in self._template_kwargs:
+            return None
+        kinds = ({}, {name: True}, {name: False})
+        try:
+            unset, on, off = (self._renderer.render([messages], self._template_kwargs | each)[0] for each in kinds)
+        except ChatTemplateError:
+            return None  # no flag, but text or a number
+        return None if on == off or unset not in (on, off) else unset == on
 
     def close(self) -> None:
         """End the process that renders."""
@@ -124,6 +164,19 @@ class ChatTokenizer:
         while start + 1 < len(token_ids) and token_ids[start + 1] == bos:
             start += 1
         return token_ids[start:]
+
+
+def _check_template_kwargs(values: Mapping[str, TemplateValue], renderer: TemplateRenderer, file: Path) -> None:
+    """Refuse a variable that the template does not read: it would change no prompt."""
+    unread = next((name for name in values if name not in renderer.variables), None)
+    if unread is None:
+        return
+    renderer.close()
+    read = ", ".join(sorted(renderer.variables.difference(GIVEN_NAMES))) or "none but the conversation"
+    raise ConfigError(
+        f"chat.template_kwargs.{unread} is {values[unread]!r}, and the chat template of {file} reads no variable of "
+        f"that name; it reads {read}; correct the name, or remove it"
+    )
 
 
 def _load(folder: Path) -> "Tokenizer":

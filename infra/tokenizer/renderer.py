@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Final
 
 from infra.tokenizer.files import JsonObject
+from schemas.chat import TemplateValue
 from schemas.dataset import ChatMessage
 from schemas.errors import ChatTemplateError, CheckpointError, SetupError
 
@@ -38,8 +40,14 @@ _MARK: Final = "2718281828"
 _TOO_MUCH: Final = "it was ended, as it takes more than 15 s of a core or 1 GiB of memory"
 
 
+_Reply = dict[str, str | int | list[str] | None]
+
+
 class TemplateRenderer:
     """Turns conversations into the text that the model continues. `close` ends its child, at the latest its own end."""
+
+    variables: frozenset[str]
+    """Names that the template reads and does not define itself, special tokens left out."""
 
     def __init__(
         self, text: str, *, file: Path, special_tokens: Mapping[str, str], today: date = TEMPLATE_DATE
@@ -64,6 +72,8 @@ class TemplateRenderer:
         self._end = weakref.finalize(self, _end, self._child)
         order = {"template": text, "special_tokens": dict(special_tokens)}
         reply = next(self._exchange(order | {"date": datetime.combine(today, time()).isoformat()}, 1), None)
+        if reply is not None and isinstance(names := reply.get("variables"), list):
+            self.variables = frozenset(names) - special_tokens.keys()
         if reply is None or "error" in reply:
             line = f", line {reply['line']}" if reply and reply.get("line") else ""
             reason = reply["error"] if reply else _TOO_MUCH
@@ -73,8 +83,12 @@ class TemplateRenderer:
                 f"with a good one"
             )
 
-    def render(self, conversations: Sequence[Sequence[ChatMessage]]) -> list[str]:
+    def render(
+        self, conversations: Sequence[Sequence[ChatMessage]], kwargs: Mapping[str, TemplateValue] = MappingProxyType({})
+    ) -> list[str]:
         """Return the prompt of each conversation; it ends with the generation prompt.
+
+        `kwargs`: variables for the template, beside the conversation.
 
         Raises:
             ChatTemplateError: the template refuses a conversation, fails, leaves out what the user says, or takes too
@@ -82,10 +96,10 @@ class TemplateRenderer:
         """
         texts: list[str] = []
         if self._as_parts is None and conversations:
-            self._as_parts = self._wants_parts(conversations[0])
+            self._as_parts = self._wants_parts(conversations[0], kwargs)
         for order in _split(conversations, as_parts=bool(self._as_parts)):
             num_expected = len(texts) + len(order)
-            for reply in self._exchange(order, len(order)):
+            for reply in self._exchange({"conversations": order, "kwargs": dict(kwargs)}, len(order)):
                 if "error" in reply:
                     raise self._failure(conversations[len(texts)], str(reply["error"]))
                 texts.append(str(reply["text"]))
@@ -97,7 +111,7 @@ class TemplateRenderer:
         """End the child."""
         self._end()
 
-    def _wants_parts(self, conversation: Sequence[ChatMessage]) -> bool:
+    def _wants_parts(self, conversation: Sequence[ChatMessage], kwargs: Mapping[str, TemplateValue]) -> bool:
         """Return whether the template reads what is said from a list of parts, as those of models with images may.
 
         Given plain text, such a template fails or renders a prompt without the question.
@@ -109,10 +123,10 @@ class TemplateRenderer:
         marked = [
             turn.model_copy(update={"content": _MARK}) if turn is conversation[asked] else turn for turn in conversation
         ]
-        replies: list[dict[str, str | int | None]] = []
+        replies: list[_Reply] = []
         for as_parts in (False, True):
             (order,) = _split([marked], as_parts=as_parts)
-            replies += self._exchange(order, 1)
+            replies += self._exchange({"conversations": order, "kwargs": dict(kwargs)}, 1)
             if replies and _MARK in str(replies[-1].get("text")):
                 return as_parts
         if replies and "error" not in replies[0]:
@@ -123,7 +137,7 @@ class TemplateRenderer:
             )
         return False  # it fails on the conversation itself too, and says why
 
-    def _exchange(self, order: object, num_replies: int) -> Iterator[dict[str, str | int | None]]:
+    def _exchange(self, order: object, num_replies: int) -> Iterator[_Reply]:
         """Yield the replies to an order; fewer where the child was ended."""
         writer, reader = self._pipes()
         watch = threading.Timer(_LONGEST_S, self._child.kill)

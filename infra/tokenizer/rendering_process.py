@@ -1,7 +1,8 @@
 """Renders a chat template, a program of the checkpoint, in a process of its own with little memory and time.
 
-Run as a file, it imports Jinja alone. It reads JSON lines from stdin: first the template, then lists of conversations;
-and answers with one JSON line for each conversation, `{"text": …}` or `{"error": …}`, and one for the template.
+Run as a file, it imports Jinja alone. It reads JSON lines from stdin: first the template, then lists of conversations
+with the variables that they are rendered with; and answers with one JSON line for each conversation, `{"text": …}` or
+`{"error": …}`, and one for the template, `{"variables": …}` or `{"error": …}`.
 
 The environment is the one that templates are written for (transformers' `apply_chat_template`): trimmed blocks, loop
 controls, `raise_exception`, `strftime_now`, a `tojson` that escapes no HTML, and the `{% generation %}` tag. One thing
@@ -16,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -50,25 +51,27 @@ def main() -> None:
     order: dict[str, Any] = json.loads(sys.stdin.readline())
     signal.setitimer(signal.ITIMER_PROF, MAX_BATCH_S)
     try:
-        template = compile_template(order["template"], datetime.fromisoformat(order["date"]))
+        template, variables = compile_template(order["template"], datetime.fromisoformat(order["date"]))
     except jinja2.TemplateSyntaxError as exc:
         answer(error=str(exc), line=exc.lineno)
         return
     except (RecursionError, MemoryError, OverflowError, ValueError) as exc:
         answer(error=f"{type(exc).__name__}: {exc}", line=None)
         return
-    answer(text="")
+    answer(variables=variables)
     for line in sys.stdin:
-        conversations: list[list[dict[str, Any]]] = json.loads(line)
+        order_of_prompts: dict[str, Any] = json.loads(line)
+        conversations: list[list[dict[str, Any]]] = order_of_prompts["conversations"]
+        values = order["special_tokens"] | order_of_prompts["kwargs"]
         signal.setitimer(signal.ITIMER_PROF, MAX_BATCH_S + MAX_PROMPT_S * len(conversations))
         for turns in conversations:
-            render(template, turns, order["special_tokens"])
+            render(template, turns, values)
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.flush()
 
 
-def compile_template(text: str, today: datetime) -> jinja2.Template:
-    """Return the template; folding its constants may take any time, as rendering may."""
+def compile_template(text: str, today: datetime) -> tuple[jinja2.Template, list[str]]:
+    """Return the template and the variables that it reads; folding its constants may take any time."""
 
     def raise_exception(message: str) -> NoReturn:
         raise TemplateError(message)
@@ -78,13 +81,15 @@ def compile_template(text: str, today: datetime) -> jinja2.Template:
     )
     environment.filters["tojson"] = to_json
     functions = {"raise_exception": raise_exception, "strftime_now": today.strftime}
-    return environment.from_string(text, globals=functions)
+    template = environment.from_string(text, globals=functions)
+    known = environment.globals.keys() | functions.keys()
+    return template, sorted(meta.find_undeclared_variables(environment.parse(text)) - known)
 
 
-def render(template: jinja2.Template, turns: list[dict[str, Any]], special_tokens: dict[str, str]) -> None:
+def render(template: jinja2.Template, turns: list[dict[str, Any]], values: dict[str, Any]) -> None:
     """Answer with the text of one conversation; it ends with the generation prompt."""
     try:
-        text = template.render(messages=turns, tools=None, documents=None, add_generation_prompt=True, **special_tokens)
+        text = template.render(messages=turns, tools=None, documents=None, add_generation_prompt=True, **values)
     except Exception as exc:  # noqa: BLE001 - a template is a program of the checkpoint: it may raise anything
         answer(error=f"{type(exc).__name__}: {exc}"[:2000])
         return
@@ -94,7 +99,7 @@ def render(template: jinja2.Template, turns: list[dict[str, Any]], special_token
         answer(text=text)
 
 
-def answer(**fields: str | int | None) -> None:
+def answer(**fields: str | int | list[str] | None) -> None:
     """Write one line; ASCII alone, so that half a surrogate pair gets through."""
     sys.stdout.write(json.dumps(fields) + "\n")
     if not fields.get("text"):

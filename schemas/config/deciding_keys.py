@@ -84,6 +84,7 @@ ENGINE_SECTIONS: Final = ("vllm", "sglang")
 
 _DEFAULT_AGENT: Final = "areal.experimental.openai.proxy.online_agent._OnlineAgent"
 """What AReaL writes into a saved configuration whose file names no agent."""
+_WORKFLOW_KWARGS: Final = ("workflow_kwargs", "eval_workflow_kwargs")
 _WORDS_AT_TOP: Final = re.compile(
     r"agent|chat|decod|few_?shot|generat|gconfig|grad(er|ing)|judge|prompt|reward|sampling|scor|suffix|template|"
     r"think|tool|traj|turns|verif|workflow"
@@ -109,4 +110,7 @@ def changes_nothing(dotted: str, value: object, neutral: tuple[object, ...]) -> 
     if dotted == "rollout.agent" and isinstance(value, dict):
         agent: dict[object, object] = value
         return not agent or (agent.get("agent_cls_path") == _DEFAULT_AGENT and agent.get("mode", "inline") == "inline")
+    if dotted in _WORKFLOW_KWARGS and isinstance(value, dict):
+        kwargs: dict[object, object] = value
+        return not kwargs.keys() - {"enable_thinking"}  # it becomes chat.template_kwargs.enable_thinking
     return any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in neutral)

@@ -19,6 +19,8 @@ _ALLOCATION: Final = ("allocation_mode",)
 _REWARD: Final = ("reward_fn",)
 _REWARD_SOURCES: Final = (("valid_dataset", "reward_fn"), ("reward_fn_path",))
 _DTYPE: Final = ("actor", "dtype")
+_TEMPLATE_KWARGS: Final = ("chat", "template_kwargs")
+_THINKING: Final = tuple((section, "enable_thinking") for section in ("eval_workflow_kwargs", "workflow_kwargs"))
 _MAX_LENGTH: Final = ("valid_dataset", "max_length")
 _MAX_TOKENS: Final = (("eval_gconfig", "max_tokens"), ("gconfig", "max_tokens"))
 _INFERENCE: Final = re.compile(r"(vllm|sglang)(\[[^\]]*\])?[:.]([^+|]*)")
@@ -35,6 +37,7 @@ def derive_values(values: Tree, reader: ValueReader, origins: Origins) -> list[s
         *_derive_backend(values, reader, origins),
         *_derive_reward(values, reader, origins),
         *_derive_dtype(values, reader, origins),
+        *_derive_thinking(values, reader, origins),
     ]
 
 
@@ -129,6 +132,27 @@ def _derive_dtype(values: Tree, reader: ValueReader, origins: Origins) -> list[s
         origins.derived[_DTYPE] = (engine, "dtype")
     elif section["dtype"] != wanted:
         return [_disagree((engine, "dtype"), wanted, _DTYPE, section["dtype"], origins)]
+    return []
+
+
+def _derive_thinking(values: Tree, reader: ValueReader, origins: Origins) -> list[str]:
+    """AReaL's workflows take enable_thinking and hand it to the chat template."""
+    path = next((path for path in _THINKING if reader.lookup(path) is not None), None)
+    if path is None:
+        return []
+    value = reader.lookup(path)
+    if not isinstance(value, bool):
+        return [f"{'.'.join(path)} = {show_value(value)} ({origins.of(path)}): allowed: true or false"]
+    chat = values.get("chat")
+    section: Tree = dict(chat) if isinstance(chat, dict) else {}
+    given = section.get("template_kwargs")
+    kwargs: Tree = dict(given) if isinstance(given, dict) else {}
+    own = (*_TEMPLATE_KWARGS, path[-1])
+    if path[-1] not in kwargs:
+        values["chat"] = {**section, "template_kwargs": {**kwargs, path[-1]: value}}
+        origins.derived[own] = origins.derived[_TEMPLATE_KWARGS] = path
+    elif kwargs[path[-1]] != value:
+        return [_disagree(path, value, own, kwargs[path[-1]], origins)]
     return []
 
 

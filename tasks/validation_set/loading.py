@@ -1,7 +1,7 @@
 """The validation set of a run: items from their source, rendered for one model."""
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -10,6 +10,7 @@ from infra.datasets.loading import CheckGolds, load_dataset
 from infra.handover import Handover
 from infra.tokenizer import ChatTokenizer
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
+from schemas.chat import TemplateValue
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem, LoadedDataset
@@ -26,6 +27,9 @@ from tasks.validation_set.prompts import (
 )
 from tasks.validation_set.refused_rows import keep_refused_rows, refused_rows_kept
 from tasks.validation_set.versions import find_current_version, load_version
+
+_THINKING: Final = "enable_thinking"
+"""Flag by which templates of reasoning models open the answer with or without thinking."""
 
 logger = logging.getLogger(__name__)
 
@@ -98,12 +102,14 @@ def _load(
         num_embeddings=report.num_embeddings,
         media_token_ids=report.media_token_ids or (),
     )
-    with closing(ChatTokenizer.open(tokenizer_folder)) as tokenizer:
+    kwargs = config.chat.template_kwargs
+    with closing(ChatTokenizer.open(tokenizer_folder, template_kwargs=kwargs)) as tokenizer:
         context = limits.context_length
         longest = None if context is None else context * tokenizer.longest_token_chars
         dataset = load_graded(config, max_prompt_chars=longest)
         with _architecture_named(report):
             prompts = render_prompts(dataset, tokenizer, limits=limits)
+            default = tokenizer.default_flag(_THINKING, dataset.items[0].messages)
     return ValidationSet(
         name=dataset.name,
         version=dataset.version,
@@ -117,8 +123,20 @@ def _load(
         ),
         origin=origin,
         num_skipped_rows=len(dataset.skipped),
-        notes=dataset.notes,
+        notes=(*dataset.notes, *_describe_template(kwargs, default)),
     )
+
+
+def _describe_template(kwargs: Mapping[str, TemplateValue], default: bool | None) -> list[str]:
+    """Say with which variables the chat template renders, and whether the model thinks where nothing says so."""
+    given = [f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in kwargs.items()]
+    notes = [f"the chat template renders with {', '.join(given)} (chat.template_kwargs)"] if given else []
+    if default is not None:
+        notes.append(
+            f"the chat template takes {_THINKING}, which is not set: it renders as with {str(default).lower()} "
+            f"(chat.template_kwargs.{_THINKING})"
+        )
+    return notes
 
 
 @contextmanager

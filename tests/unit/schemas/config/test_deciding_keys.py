@@ -35,7 +35,7 @@ REFUSED = [
     ("max_tokens_per_trajectory", 9000),
     ("max_llm_calls_per_run", 7),
     ("judge_engine", {"backend": "vllm:d1"}),
-    ("workflow_kwargs", {"enable_thinking": True}),
+    ("workflow_kwargs", {"enable_thinking": True, "num_turns": 3}),
     ("eval_workflow_kwargs", {"temperature": 0.3}),
     ("selection", "sampled"),
     ("gate", {"min": 0.5}),
@@ -127,6 +127,36 @@ def test_the_dtype_of_the_engines_section_is_the_models(write) -> None:
     assert load_config(write(same), ["actor.dtype=float32"]).actor.dtype == "float32"
     with pytest.raises(ConfigError, match=r"vllm\.dtype .* and actor\.dtype .* disagree"):
         load_config(write(same), ["vllm.dtype=float16"])
+
+
+def test_thinking_of_the_workflow_is_a_variable_of_the_chat_template(write) -> None:
+    workflow = MINIMAL + "workflow_kwargs: {enable_thinking: true}\n"
+    loaded = load_with_origins(write(workflow))
+    assert loaded.config.chat.template_kwargs == {"enable_thinking": True}
+    assert "from workflow_kwargs.enable_thinking" in str(loaded.origins["chat", "template_kwargs"])
+    evaluation = workflow + "eval_workflow_kwargs: {enable_thinking: false}\n"
+    assert load_config(write(evaluation)).chat.template_kwargs == {"enable_thinking": False}
+    both = workflow + "chat: {template_kwargs: {reasoning_effort: high, enable_thinking: true}}\n"
+    assert load_config(write(both)).chat.template_kwargs == {"reasoning_effort": "high", "enable_thinking": True}
+    with pytest.raises(ConfigError, match=r"workflow_kwargs\.enable_thinking .* chat\.template_kwargs\..* disagree"):
+        load_config(write(both), ["chat.template_kwargs.enable_thinking=false"])
+    with pytest.raises(ConfigError, match=r"workflow_kwargs\.enable_thinking = \"no\" .*allowed: true or false"):
+        load_config(write(MINIMAL + "workflow_kwargs: {enable_thinking: 'no'}\n"))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ("{add_generation_prompt: false}", "follows from the conversation"),
+        ("{enable-thinking: false}", "no name of a variable"),
+        ("{enable_thinking: [1]}", "template_kwargs"),
+        ("[enable_thinking]", "template_kwargs"),
+    ],
+)
+def test_variables_that_no_template_can_be_given_are_refused(write, kwargs: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        load_config(write(MINIMAL + f"chat: {{template_kwargs: {kwargs}}}\n"))
+    assert caught.value.exit_code == 2
 
 
 def test_the_reward_function_of_the_dataset_is_the_runs(write) -> None:

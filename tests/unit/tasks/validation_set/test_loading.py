@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.chat import ChatConfig
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError, ConfigError, DatasetError
@@ -67,6 +68,23 @@ def test_a_changed_template_is_rendered_anew(config: EvaluationConfig, folder: P
     check_validation_set(config, report_on(folder), folder)
     (folder / "chat_template.jinja").write_text("{% for message in messages %}Q: {{ message.content }}{% endfor %}")
     assert str(load(config, folder).prompts.table["prompt"][0]).startswith("Q: What is 0 + 1?")
+
+
+def test_what_the_template_renders_with_is_told_and_makes_another_prompt(
+    config: EvaluationConfig, tmp_path: Path
+) -> None:
+    qwen = make_family("qwen", tmp_path / "qwen")
+    unset = load(config, qwen)
+    assert unset.notes[-1] == (
+        "the chat template takes enable_thinking, which is not set: it renders as with true "
+        "(chat.template_kwargs.enable_thinking)"
+    )
+    off = config.model_copy(update={"chat": ChatConfig(template_kwargs={"enable_thinking": False})})
+    without = load(off, qwen)
+    assert without.notes[-1] == "the chat template renders with enable_thinking false (chat.template_kwargs)"
+    hashes = [[item.prompt_hash for item in each.prompts.items] for each in (unset, without)]
+    assert not set(hashes[0]) & set(hashes[1])
+    assert str(without.prompts.table["prompt"][0]).endswith("<think>\n\n</think>\n\n")
 
 
 def test_a_shorter_context_is_judged_anew(config: EvaluationConfig, folder: Path) -> None:
