@@ -25,17 +25,18 @@ _OUT_OF_RANGE = frozenset(
 def describe_problems(
     exc: ValidationError, origin_of: Callable[[KeyPath], Origin], reported: Collection[KeyPath] = ()
 ) -> list[str]:
-    """Return one line per error of `exc`; `origin_of` tells where the value of a key came from.
+    """Return one line per wrong key of `exc`; `origin_of` tells where the value of a key came from.
 
     A key in `reported` has been described, and one whose value is `${…}` of a key with an error has that key's error.
     """
     errors = [(_path_of(error), error) for error in exc.errors(include_url=False)]
     wrong = {f"${{{'.'.join(path)}}}" for path, _ in errors}
-    return [
+    lines = (
         _describe(path, error, origin_of)
         for path, error in errors
         if path not in reported and origin_of(path).interpolation not in wrong
-    ]
+    )
+    return list(dict.fromkeys(lines))  # of a key with several types, pydantic names each that does not fit
 
 
 def raise_problems(problems: list[str], name: str) -> None:
