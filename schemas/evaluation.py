@@ -15,6 +15,7 @@ from schemas.drift import DriftConfig
 from schemas.errors import LaunchError
 from schemas.grading import GradingConfig
 from schemas.inference import EngineName
+from schemas.prompt import PromptConfig
 from schemas.refresh import RefreshConfig
 from schemas.sampling import GenerationConfig, GenerationOverrides
 from schemas.sections import (
@@ -102,6 +103,8 @@ class EvaluationConfig(Section):
     what the model was trained with."""
     chat: Annotated[ChatConfig, ADDED_LATER] = Field(default_factory=ChatConfig)
     """Variables of the chat template."""
+    prompt: Annotated[PromptConfig, ADDED_LATER] = Field(default_factory=PromptConfig)
+    """Form of the prompts."""
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     """Folder of the results, and the hardware."""
     scheduler: SchedulerConfig = Field(default_factory=SchedulerConfig)
@@ -162,6 +165,23 @@ class EvaluationConfig(Section):
                 f"n_samples is {generation.n_samples} but generation is greedy, so all completions of a problem would "
                 f"be one text; allowed: n_samples 1, or a temperature above 0; set {section}.n_samples=1, or "
                 f"{section}.greedy=false and {section}.temperature=1.0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_completion(self) -> Self:
+        if self.prompt.format == "chat":
+            return self
+        columns = self.valid_dataset.columns
+        if columns is not None and columns.messages is not None:
+            raise ValueError(
+                f"prompt.format is completion, and valid_dataset.columns.messages reads conversations from "
+                f"{columns.messages!r}; name a column of text by columns.prompt, or set prompt.format=chat"
+            )
+        if self.valid_dataset.system_prompt is not None:
+            raise ValueError(
+                "prompt.format is completion, which has no system turn for valid_dataset.system_prompt; write its text "
+                "into prompt.template, or set prompt.format=chat"
             )
         return self
 

@@ -12,7 +12,7 @@ from datetime import date
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from infra.tokenizer.files import (
     VOCABULARY_FILES,
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 TokenIds: TypeAlias = "array[int]"
 """Token ids as 4-byte integers: a prompt of 1,000 tokens takes 4 kB, as a list of ints ten times that."""
+
+
+_QUESTION_ALONE: Final = "{{ question }}"
 
 
 class ChatTokenizer:
@@ -64,14 +67,17 @@ class ChatTokenizer:
         *,
         chat_template: str | None = None,
         template_kwargs: Mapping[str, TemplateValue] = MappingProxyType({}),
+        is_completion: bool = False,
         today: date = TEMPLATE_DATE,
     ) -> "ChatTokenizer":
         """Open the tokenizer of `folder`, with its own chat template unless another is given.
 
         Args:
             folder: holds the tokenizer.
-            chat_template: its text.
+            chat_template: text of the template, where it is not the folder's own.
             template_kwargs: variables that the template is given beside the conversation (`chat.template_kwargs`).
+            is_completion: prompts are text without turns; the template gets it as `question`, and is that alone unless
+                given.
             today: what the template's `strftime_now` tells; it is fixed, so that prompts are the same on every day.
 
         Raises:
@@ -80,13 +86,14 @@ class ChatTokenizer:
             SetupError: the folder has no tokenizer.json, and transformers cannot convert what it has.
         """
         special = read_special_tokens(folder)
-        given = ChatTemplate(chat_template, Path("<given>")) if chat_template is not None else None
-        template = given or find_chat_template(folder)
+        text = _QUESTION_ALONE if is_completion and chat_template is None else chat_template
+        template = find_chat_template(folder) if text is None else ChatTemplate(text, Path("prompt.template"))
         if template is None:
             raise CheckpointError(
                 f"{folder / 'tokenizer_config.json'} holds no chat template, and {folder / 'chat_template.jinja'} is "
-                f"not there; set tokenizer_path to a folder that has one (the instruct model of the same family), or "
-                f"write the template that the model was trained with to chat_template.jinja"
+                f"not there; set prompt.format=completion for a base model, set tokenizer_path to a folder that has "
+                f"one (the instruct model of the same family), or write the template that the model was trained with "
+                f"to chat_template.jinja"
             )
         config = read_optional_json(folder / "tokenizer_config.json")
         tokenizer = _load(folder)
@@ -96,7 +103,9 @@ class ChatTokenizer:
         tokenizer.encode_special_tokens = config.get("split_special_tokens") is True
         bos = special.get("bos_token")
         bos_id = tokenizer.token_to_id(bos) if bos is not None else None
-        renderer = TemplateRenderer(template.text, file=template.file, special_tokens=special, today=today)
+        renderer = TemplateRenderer(
+            template.text, file=template.file, special_tokens=special, today=today, gives_question=is_completion
+        )
         _check_template_kwargs(template_kwargs, renderer, template.file)
         adds_bos = _adds_bos(tokenizer, config, bos_id)
         return cls(tokenizer, renderer, template_kwargs, bos_token_id=bos_id, adds_bos=adds_bos)
@@ -172,7 +181,7 @@ def _check_template_kwargs(values: Mapping[str, TemplateValue], renderer: Templa
     if unread is None:
         return
     renderer.close()
-    read = ", ".join(sorted(renderer.variables.difference(GIVEN_NAMES))) or "none but the conversation"
+    read = ", ".join(sorted(renderer.variables.difference(GIVEN_NAMES, ["question"]))) or "none but the conversation"
     raise ConfigError(
         f"chat.template_kwargs.{unread} is {values[unread]!r}, and the chat template of {file} reads no variable of "
         f"that name; it reads {read}; correct the name, or remove it"

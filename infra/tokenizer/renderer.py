@@ -50,9 +50,17 @@ class TemplateRenderer:
     """Names that the template reads and does not define itself, special tokens left out."""
 
     def __init__(
-        self, text: str, *, file: Path, special_tokens: Mapping[str, str], today: date = TEMPLATE_DATE
+        self,
+        text: str,
+        *,
+        file: Path,
+        special_tokens: Mapping[str, str],
+        today: date = TEMPLATE_DATE,
+        gives_question: bool = False,
     ) -> None:
         """Start the child and compile the template `text` of `file`.
+
+        `gives_question`: it gets what the last turn says as `question` too.
 
         Raises:
             CheckpointError: it has a syntax error, or compiling takes too much time or memory.
@@ -70,7 +78,7 @@ class TemplateRenderer:
         except OSError as exc:
             raise SetupError(f"no process can be started to render {file}: {exc.strerror}; end other ones") from exc
         self._end = weakref.finalize(self, _end, self._child)
-        order = {"template": text, "special_tokens": dict(special_tokens)}
+        order = {"template": text, "special_tokens": dict(special_tokens), "gives_question": gives_question}
         reply = next(self._exchange(order | {"date": datetime.combine(today, time()).isoformat()}, 1), None)
         if reply is not None and isinstance(names := reply.get("variables"), list):
             self.variables = frozenset(names) - special_tokens.keys()

@@ -65,7 +65,8 @@ def main() -> None:
         values = order["special_tokens"] | order_of_prompts["kwargs"]
         signal.setitimer(signal.ITIMER_PROF, MAX_BATCH_S + MAX_PROMPT_S * len(conversations))
         for turns in conversations:
-            render(template, turns, values)
+            question = {"question": turns[-1]["content"]} if order["gives_question"] else {}
+            render(template, turns, values | question)
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.flush()
 

@@ -1,7 +1,7 @@
 """The validation set of a run: items from their source, rendered for one model."""
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,6 @@ from infra.datasets.loading import CheckGolds, load_dataset
 from infra.handover import Handover
 from infra.tokenizer import ChatTokenizer
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
-from schemas.chat import TemplateValue
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem, LoadedDataset
@@ -102,8 +101,7 @@ def _load(
         num_embeddings=report.num_embeddings,
         media_token_ids=report.media_token_ids or (),
     )
-    kwargs = config.chat.template_kwargs
-    with closing(ChatTokenizer.open(tokenizer_folder, template_kwargs=kwargs)) as tokenizer:
+    with closing(_open_tokenizer(config, tokenizer_folder)) as tokenizer:
         context = limits.context_length
         longest = None if context is None else context * tokenizer.longest_token_chars
         dataset = load_graded(config, max_prompt_chars=longest)
@@ -123,14 +121,30 @@ def _load(
         ),
         origin=origin,
         num_skipped_rows=len(dataset.skipped),
-        notes=(*dataset.notes, *_describe_template(kwargs, default)),
+        notes=(*dataset.notes, *_describe_prompts(config, default)),
     )
 
 
-def _describe_template(kwargs: Mapping[str, TemplateValue], default: bool | None) -> list[str]:
-    """Say with which variables the chat template renders, and whether the model thinks where nothing says so."""
+def _open_tokenizer(config: EvaluationConfig, folder: Path) -> ChatTokenizer:
+    return ChatTokenizer.open(
+        folder,
+        chat_template=config.prompt.template,
+        template_kwargs=config.chat.template_kwargs,
+        is_completion=config.prompt.format == "completion",
+    )
+
+
+def _describe_prompts(config: EvaluationConfig, default: bool | None) -> list[str]:
+    """Say how prompts are made where it is not by the checkpoint's own template alone, and whether the model thinks."""
+    kwargs = config.chat.template_kwargs
     given = [f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in kwargs.items()]
-    notes = [f"the chat template renders with {', '.join(given)} (chat.template_kwargs)"] if given else []
+    own = config.prompt.template is not None
+    notes: list[str] = []
+    if config.prompt.format == "completion":
+        notes.append(f"prompts are text without turns (prompt.format){', by prompt.template' if own else ''}")
+    elif own:
+        notes.append("prompt.template takes the place of the checkpoint's chat template")
+    notes += [f"the chat template renders with {', '.join(given)} (chat.template_kwargs)"] if given else []
     if default is not None:
         notes.append(
             f"the chat template takes {_THINKING}, which is not set: it renders as with {str(default).lower()} "

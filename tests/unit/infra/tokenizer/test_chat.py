@@ -1,6 +1,8 @@
 """Prompts and token ids equal those of transformers, with exactly one BOS, and depend on nothing else."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -184,6 +186,31 @@ def test_the_default_of_a_flag_is_found_by_rendering(
 ) -> None:
     with closing(ChatTokenizer.open(families["qwen"], chat_template=template, template_kwargs=kwargs)) as tokenizer:
         assert tokenizer.default_flag("enable_thinking", CONVERSATIONS[0]) is expected
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (None, "What is 12 + 30?"),
+        ("Question: {{ question }}\nAnswer:", "Question: What is 12 + 30?\nAnswer:"),
+        ("{{ bos_token }}{% for m in messages %}{{ m.content | upper }}{% endfor %}", "<s>WHAT IS 12 + 30?"),
+    ],
+)
+def test_a_completion_needs_no_chat_template(
+    families: dict[str, Path], tmp_path: Path, template: str | None, expected: str
+) -> None:
+    folder = tmp_path / "base"
+    shutil.copytree(families["mistral"], folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config.pop("chat_template", None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    with pytest.raises(CheckpointError, match=r"set prompt\.format=completion for a base model"):
+        ChatTokenizer.open(folder)
+    with closing(ChatTokenizer.open(folder, chat_template=template, is_completion=True)) as tokenizer:
+        assert tokenizer.render(CONVERSATIONS[0]) == expected
+        (ids,) = tokenizer.encode([expected])
+        assert ids.count(tokenizer.bos_token_id or 0) == 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -160,6 +160,31 @@ def test_variables_that_no_template_can_be_given_are_refused(write, kwargs: str,
     assert "problems" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prompt: {format: base}", "prompt.format = "),
+        ("prompt: {format: completion, template: 'Answer:'}", "does not read 'question'"),
+        ("prompt: {template: 'Answer: {{ question }}'}", "does not read 'messages'"),
+        ("prompt: {few_shot: 5}", "prompt.few_shot"),
+    ],
+)
+def test_a_prompt_that_asks_nothing_is_refused(write, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(f"{MINIMAL}{text}\n"))
+    assert words in str(caught.value)
+
+
+def test_a_completion_has_no_turns(write) -> None:
+    completion = "actor: {path: ckpt}\nprompt: {format: completion}\n"
+    for dataset, words in (
+        ("{path: d.jsonl, system_prompt: Think.}", "write its text into prompt.template"),
+        ("{path: d.jsonl, columns: {messages: turns, gold: answer}}", "reads conversations from 'turns'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            load_config(write(f"{completion}valid_dataset: {dataset}\n"))
+
+
 def test_the_reward_function_of_the_dataset_is_the_runs(write) -> None:
     text = "actor: {path: ckpt}\nvalid_dataset: {path: d.jsonl, reward_fn: pkg.rewards.score}\n"
     assert load_config(write(text)).reward_fn == "pkg.rewards.score"

@@ -118,7 +118,7 @@ def test_the_digest_is_of_canonical_json(tmp_path: Path) -> None:
     config = load_with_origins(tmp_path / "eval.yaml").config
     values = config.model_dump(mode="json")
     added = {"min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "stop_token_ids"}
-    del values["store"], values["chat"]
+    del values["store"], values["chat"], values["prompt"]
     for section in ("gconfig", "eval_gconfig"):
         values[section] = {key: value for key, value in values[section].items() if key not in added}
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":")).encode("ascii")

@@ -9,6 +9,7 @@ from schemas.chat import ChatConfig
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.errors import CheckpointError, ConfigError, DatasetError
+from schemas.prompt import PromptConfig
 from schemas.validation_set import ValidationSet
 from tasks.validation_set.loading import check_validation_set, load_validation_set
 from tests.support.chat_folders import make_family
@@ -85,6 +86,22 @@ def test_what_the_template_renders_with_is_told_and_makes_another_prompt(
     hashes = [[item.prompt_hash for item in each.prompts.items] for each in (unset, without)]
     assert not set(hashes[0]) & set(hashes[1])
     assert str(without.prompts.table["prompt"][0]).endswith("<think>\n\n</think>\n\n")
+
+
+def test_prompts_can_be_text_without_turns_or_have_a_template_of_their_own(
+    config: EvaluationConfig, folder: Path
+) -> None:
+    def first_prompt(**prompt: str) -> str:
+        loaded = load(config.model_copy(update={"prompt": PromptConfig.model_validate(prompt)}), folder)
+        assert "prompt." in loaded.notes[-1]
+        return str(loaded.prompts.table["prompt"][0])
+
+    question = first_prompt(format="completion")
+    assert question.startswith("What is 0 + 1?")
+    assert first_prompt(format="completion", template="Q: {{ question }}\nA:") == f"Q: {question}\nA:"
+    assert (
+        first_prompt(template="{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}") == f"[user]{question}"
+    )
 
 
 def test_a_shorter_context_is_judged_anew(config: EvaluationConfig, folder: Path) -> None:
