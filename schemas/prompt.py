@@ -9,6 +9,20 @@ from schemas.base import Section
 PromptFormat = Literal["chat", "completion"]
 
 
+class FewShotConfig(Section):
+    """Solved examples before each question."""
+
+    n: int = Field(ge=1, le=64)
+    """Examples before each question."""
+    path: str | None = Field(default=None, min_length=1)
+    """Source of the examples, as `valid_dataset.path` and with the same columns. None: `valid_dataset.path` itself."""
+    split: str = Field(default="train", min_length=1)
+    """Split of a folder or hub dataset that examples come from: `train`, so that no question of `test` is shown. A
+    single local file has no split and is read whole; the question itself is never among its examples."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the choice. It is apart from the run's, so that other seeds sample other answers to the same prompts."""
+
+
 class PromptConfig(Section):
     """How an item is asked: as a conversation, or as a text that goes on."""
 
@@ -19,6 +33,9 @@ class PromptConfig(Section):
     """Text of a Jinja template. With `completion` it reads `question`, the problem with its suffix, as in
     `Question: {{ question }} Answer:`; None is the question alone. With `chat` it reads `messages` and takes the place
     of the checkpoint's chat template; None is the checkpoint's own."""
+
+    few_shot: FewShotConfig | None = None
+    """Solved examples before each question. None: the question alone."""
 
     @model_validator(mode="after")
     def _asks_the_question(self) -> Self:

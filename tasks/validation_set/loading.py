@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from schemas.validation_set import PromptOrigin, ValidationSet
 from tasks.drift.profiles import tabulate
 from tasks.grading.golds import check_golds
 from tasks.grading.reward_function import check_function, function_data, plausible_call
+from tasks.validation_set.few_shot import load_examples
 from tasks.validation_set.prompts import (
     PromptLimits,
     choose_max_model_len,
@@ -105,8 +107,11 @@ def _load(
         context = limits.context_length
         longest = None if context is None else context * tokenizer.longest_token_chars
         dataset = load_graded(config, max_prompt_chars=longest)
+        examples = load_examples(config)
+        completes = config.prompt.format == "completion"
+        render = None if examples is None else partial(examples.render, tokenizer=tokenizer, is_completion=completes)
         with _architecture_named(report):
-            prompts = render_prompts(dataset, tokenizer, limits=limits)
+            prompts = render_prompts(dataset, tokenizer, limits=limits, render=render)
             default = tokenizer.default_flag(_THINKING, dataset.items[0].messages)
     return ValidationSet(
         name=dataset.name,
@@ -144,6 +149,9 @@ def _describe_prompts(config: EvaluationConfig, default: bool | None) -> list[st
         notes.append(f"prompts are text without turns (prompt.format){', by prompt.template' if own else ''}")
     elif own:
         notes.append("prompt.template takes the place of the checkpoint's chat template")
+    if (shots := config.prompt.few_shot) is not None:
+        source = shots.path or config.valid_dataset.path
+        notes.append(f"{shots.n} examples of {source} before each question (prompt.few_shot)")
     notes += [f"the chat template renders with {', '.join(given)} (chat.template_kwargs)"] if given else []
     if default is not None:
         notes.append(

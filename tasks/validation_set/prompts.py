@@ -6,7 +6,7 @@ after it is refused with the numbers, and its samples become `failed`, never a s
 
 import logging
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -28,6 +28,8 @@ _BATCH_SIZE: Final = 1024
 _LENGTH_STEP: Final = 16
 """max_model_len is a multiple of it: the block of tokens in which engines provision their cache."""
 
+Render = Callable[[Sequence[EvalItem]], list[str]]
+
 logger = logging.getLogger(__name__)
 
 
@@ -48,8 +50,12 @@ class PromptLimits:
     """Tokens that stand for an image, a video or a sound, none of which is given to the model."""
 
 
-def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: PromptLimits) -> RenderedPrompts:
+def render_prompts(
+    dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: PromptLimits, render: Render | None = None
+) -> RenderedPrompts:
     """Render and tokenise every item's conversation.
+
+    `render` makes the texts of some items; by default the tokenizer renders their conversations.
 
     Raises:
         DatasetError: no item fits, or one holds text that is no Unicode.
@@ -62,7 +68,7 @@ def render_prompts(dataset: LoadedDataset, tokenizer: ChatTokenizer, *, limits: 
     planned: list[PlannedItem] = []
     refused: list[RefusedItem] = []
     for batch in _batches(dataset.items):
-        prompts = tokenizer.render_all([item.messages for item in batch])
+        prompts = render(batch) if render else tokenizer.render_all([item.messages for item in batch])
         _check_text(batch, prompts)
         token_ids = tokenizer.encode(prompts)
         hashes = [prompt_hash(ids) for ids in token_ids]

@@ -167,6 +167,8 @@ def test_variables_that_no_template_can_be_given_are_refused(write, kwargs: str,
         ("prompt: {format: completion, template: 'Answer:'}", "does not read 'question'"),
         ("prompt: {template: 'Answer: {{ question }}'}", "does not read 'messages'"),
         ("prompt: {few_shot: 5}", "prompt.few_shot"),
+        ("prompt: {few_shot: {split: train}}", "prompt.few_shot.n"),
+        ("prompt: {few_shot: {n: 0}}", "prompt.few_shot.n"),
     ],
 )
 def test_a_prompt_that_asks_nothing_is_refused(write, text: str, words: str) -> None:
