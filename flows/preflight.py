@@ -13,7 +13,7 @@ from schemas.errors import SetupError, UserInputError
 from tasks.checkpoint.resolution import inspect_source
 from tasks.inference.planning.layout import check_adapter, check_layout
 from tasks.inference.replicas.prewarm import start_checks
-from tasks.validation_set.loading import check_validation_set, load_graded
+from tasks.validation_set.loading import check_data, check_validation_set
 
 
 def check_inputs(config: EvaluationConfig) -> None:
@@ -61,4 +61,4 @@ def check_dataset_elsewhere(config: EvaluationConfig, deployed: Iterable[JsonVal
     is_procedural = config.valid_dataset.path.startswith(PREFIX) and not config.refresh.pool
     is_known = any(isinstance(each, dict) and each.get("valid_dataset") == section for each in deployed)
     if not (is_procedural and is_known and config.reward_fn == "auto"):
-        load_graded(config)
+        check_data(config)

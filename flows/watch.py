@@ -36,7 +36,7 @@ from schemas.watch import EvaluationRecord, LandedCheckpoint, WatchOutcome
 from tasks.alerts.ledger import alert_folder, end_failures, was_told
 from tasks.alerts.task import announce, announce_failure, dataset_of, deliver_waiting
 from tasks.inference.planning.layout import check_layout
-from tasks.validation_set.loading import load_graded
+from tasks.validation_set.loading import check_data
 from tasks.watching.launching import EvaluationLauncher, LocalLauncher
 from tasks.watching.reconciler import Reconciler
 from tasks.watching.root import find_root
@@ -169,7 +169,7 @@ def _check_inputs(configs: Sequence[EvaluationConfig], check_place: Callable[[Ev
     """
     for config in configs:
         check_place(config)
-        load_graded(config)  # a dataset that cannot be read or graded is told now, not at each checkpoint
+        check_data(config)  # a dataset that cannot be read or graded is told now, not at each checkpoint
 
 
 def _require_deployment(name: str) -> DeploymentResponse:

@@ -190,6 +190,16 @@ def load_graded(config: EvaluationConfig, *, max_prompt_chars: int | None = None
     return dataset
 
 
+def check_data(config: EvaluationConfig) -> None:
+    """Read what every checkpoint is asked: the dataset and the examples.
+
+    Raises:
+        DatasetError, ConfigError: one of them cannot be read or graded, or there are too few examples.
+    """
+    load_graded(config)
+    load_examples(config)
+
+
 def choose_gold_check(config: EvaluationConfig) -> CheckGolds:
     """Return what says of golds whether they can be graded; a function of the user's own takes any."""
     return check_golds if config.reward_function is None else _accept_golds
