@@ -158,14 +158,7 @@ def _self_consistency(columns: SampleColumns) -> Iterator[Metric]:
     )
     known = ~np.isnan(values) & _answers_kept(columns, columns.answer)
     # Neither direction is better: samples may agree on a wrong answer.
-    yield Metric(
-        name="self_consistency",
-        totals=np.where(known, values, 0.0),
-        counts=known.astype(np.float64),
-        low=0.0,
-        high=1.0,
-        higher_is_better=None,
-    )
+    yield _per_item("self_consistency", values, known, higher_is_better=None)
 
 
 def _answers_kept(columns: SampleColumns, answer: IntArray) -> BoolArray:
@@ -176,7 +169,7 @@ def _answers_kept(columns: SampleColumns, answer: IntArray) -> BoolArray:
     return np.bincount(columns.item[wrong & (answer < 0)], minlength=columns.num_items) == 0
 
 
-def _per_item(name: str, values: FloatArray, defined: BoolArray) -> Metric:
+def _per_item(name: str, values: FloatArray, defined: BoolArray, *, higher_is_better: bool | None = True) -> Metric:
     """Return a metric with one observation in [0, 1] per item."""
     return Metric(
         name=name,
@@ -184,7 +177,7 @@ def _per_item(name: str, values: FloatArray, defined: BoolArray) -> Metric:
         counts=defined.astype(np.float64),
         low=0.0,
         high=1.0,
-        higher_is_better=True,
+        higher_is_better=higher_is_better,
     )
 
 

@@ -6,9 +6,7 @@ Owns the formula; what counts as one answer is `voting`'s. Says nothing about wh
 import numpy as np
 
 from infra.arrays import BoolArray, FloatArray, IntArray
-from tasks.metrics.voting import ABSTAINS
-
-_CORRECT = -2
+from tasks.metrics.voting import ABSTAINS, CORRECT
 
 
 def agreement_per_item(items: IntArray, answers: IntArray, correct: BoolArray, *, num_items: int) -> FloatArray:
@@ -23,10 +21,10 @@ def agreement_per_item(items: IntArray, answers: IntArray, correct: BoolArray, *
         correct: whether it is correct; correct samples agree whatever their spelling.
         num_items: items in all.
     """
-    choice = np.where(correct, _CORRECT, answers)
+    choice = np.where(correct, CORRECT, answers)
     answered = choice != ABSTAINS
-    width = int(choice.max(initial=0)) - _CORRECT + 1
-    pair, size = np.unique((items * width + choice - _CORRECT)[answered], return_counts=True)
+    width = int(choice.max(initial=0)) - CORRECT + 1
+    pair, size = np.unique((items * width + choice - CORRECT)[answered], return_counts=True)
     agreeing = np.bincount(pair // width, size * (size - 1.0), minlength=num_items)
     num_samples = np.bincount(items, minlength=num_items).astype(np.float64)
     possible = num_samples * (num_samples - 1)

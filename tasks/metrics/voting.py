@@ -15,7 +15,8 @@ from schemas.errors import ConfigError, DistributedEvaluationError
 
 ABSTAINS: Final = -1
 """Answer code of a sample without an answer: it casts no vote."""
-_CORRECT: Final = -2
+CORRECT: Final = -2
+"""Answer code of a correct sample, whatever its spelling."""
 
 
 class MajorityVote(NamedTuple):
@@ -96,7 +97,7 @@ def hold_votes(items: IntArray, answers: IntArray, correct: BoolArray, *, k: int
     position = np.arange(len(items)) - (np.cumsum(num_samples) - num_samples)[items]
     voting = position < (num_votes * k)[items]
     vote = (first_vote[items] + position // k)[voting]
-    choice = np.where(correct, _CORRECT, answers)[voting]
+    choice = np.where(correct, CORRECT, answers)[voting]
     score, tied = _count(vote, choice, int(num_votes.sum()))
     owner = np.repeat(np.arange(num_items), num_votes)
     with np.errstate(invalid="ignore"):
@@ -117,5 +118,5 @@ def _count(vote: IntArray, choice: IntArray, total_votes: int) -> tuple[FloatArr
     np.maximum.at(largest, vote, size)
     winning = size == largest[vote]
     winners = np.bincount(vote[winning], minlength=total_votes)
-    right = np.bincount(vote[winning & (choice == _CORRECT)], minlength=total_votes)
+    right = np.bincount(vote[winning & (choice == CORRECT)], minlength=total_votes)
     return right / np.maximum(winners, 1), winners > 1
