@@ -24,7 +24,7 @@ from infra.tokenizer.files import (
     token_content,
 )
 from infra.tokenizer.renderer import TEMPLATE_DATE, TemplateRenderer
-from schemas.chat import GIVEN_NAMES, TemplateValue
+from schemas.chat import TemplateValue
 from schemas.dataset import ChatMessage
 from schemas.errors import ChatTemplateError, CheckpointError, ConfigError, SetupError
 
@@ -181,7 +181,7 @@ def _check_template_kwargs(values: Mapping[str, TemplateValue], renderer: Templa
     if unread is None:
         return
     renderer.close()
-    read = ", ".join(sorted(renderer.variables.difference(GIVEN_NAMES, ["question"]))) or "none but the conversation"
+    read = ", ".join(sorted(renderer.variables)) or "none but the conversation"
     raise ConfigError(
         f"chat.template_kwargs.{unread} is {values[unread]!r}, and the chat template of {file} reads no variable of "
         f"that name; it reads {read}; correct the name, or remove it"

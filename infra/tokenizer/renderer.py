@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import IO, Final
 
 from infra.tokenizer.files import JsonObject
-from schemas.chat import TemplateValue
+from schemas.chat import GIVEN_NAMES, TemplateValue
 from schemas.dataset import ChatMessage
 from schemas.errors import ChatTemplateError, CheckpointError, SetupError
 
@@ -47,7 +47,7 @@ class TemplateRenderer:
     """Turns conversations into the text that the model continues. `close` ends its child, at the latest its own end."""
 
     variables: frozenset[str]
-    """Names that the template reads and does not define itself, special tokens left out."""
+    """Names that the template reads, and that neither it nor the renderer defines."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class TemplateRenderer:
         order = {"template": text, "special_tokens": dict(special_tokens), "gives_question": gives_question}
         reply = next(self._exchange(order | {"date": datetime.combine(today, time()).isoformat()}, 1), None)
         if reply is not None and isinstance(names := reply.get("variables"), list):
-            self.variables = frozenset(names) - special_tokens.keys()
+            self.variables = frozenset(names).difference(special_tokens, GIVEN_NAMES, ["question"] * gives_question)
         if reply is None or "error" in reply:
             line = f", line {reply['line']}" if reply and reply.get("line") else ""
             reason = reply["error"] if reply else _TOO_MUCH

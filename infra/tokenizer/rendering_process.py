@@ -60,9 +60,9 @@ def main() -> None:
         return
     answer(variables=variables)
     for line in sys.stdin:
-        order_of_prompts: dict[str, Any] = json.loads(line)
-        conversations: list[list[dict[str, Any]]] = order_of_prompts["conversations"]
-        values = order["special_tokens"] | order_of_prompts["kwargs"]
+        batch: dict[str, Any] = json.loads(line)
+        conversations: list[list[dict[str, Any]]] = batch["conversations"]
+        values = order["special_tokens"] | batch["kwargs"]
         signal.setitimer(signal.ITIMER_PROF, MAX_BATCH_S + MAX_PROMPT_S * len(conversations))
         for turns in conversations:
             question = {"question": turns[-1]["content"]} if order["gives_question"] else {}
@@ -82,9 +82,9 @@ def compile_template(text: str, today: datetime) -> tuple[jinja2.Template, list[
     )
     environment.filters["tojson"] = to_json
     functions = {"raise_exception": raise_exception, "strftime_now": today.strftime}
-    template = environment.from_string(text, globals=functions)
-    known = environment.globals.keys() | functions.keys()
-    return template, sorted(meta.find_undeclared_variables(environment.parse(text)) - known)
+    parsed = environment.parse(text)
+    variables = meta.find_undeclared_variables(parsed) - environment.globals.keys() - functions.keys()
+    return environment.from_string(parsed, globals=functions), sorted(variables)
 
 
 def render(template: jinja2.Template, turns: list[dict[str, Any]], values: dict[str, Any]) -> None:

@@ -1,8 +1,6 @@
 """Prompts and token ids equal those of transformers, with exactly one BOS, and depend on nothing else."""
 
-import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.tokenizer import ChatTokenizer, renderer
-from schemas.chat import TemplateValue
 from schemas.dataset import ChatMessage
-from schemas.errors import ChatTemplateError, CheckpointError, ConfigError
+from schemas.errors import ChatTemplateError, CheckpointError
 from tests.support.chat_folders import (
     CHATML,
     FAMILIES,
@@ -28,8 +25,6 @@ from tests.support.chat_folders import (
     prepend_bos,
     save,
 )
-
-TemplateKwargs = dict[str, TemplateValue]
 
 ROOT = Path(__file__).parents[4]
 DEMO = ROOT / ".demo" / "smollm2-135m-instruct"
@@ -138,79 +133,6 @@ def test_the_date_of_a_prompt_is_a_parameter_and_not_today(families: dict[str, P
     assert "Today Date: 26 Jul 2024" in ChatTokenizer.open(families["llama"], chat_template=LLAMA).render(message)
     dated = ChatTokenizer.open(families["llama"], chat_template=LLAMA, today=date(2031, 2, 1))
     assert "Today Date: 01 Feb 2031" in dated.render(message)
-
-
-THINKING: TemplateKwargs = {"enable_thinking": False}
-
-
-@pytest.mark.parametrize("kwargs", [{}, {"enable_thinking": True}, THINKING, {"enable_thinking": "yes"}])
-def test_variables_reach_the_template_as_in_transformers(families: dict[str, Path], kwargs: TemplateKwargs) -> None:
-    from transformers import AutoTokenizer
-
-    reference = AutoTokenizer.from_pretrained(str(families["qwen"]), local_files_only=True)
-    with closing(ChatTokenizer.open(families["qwen"], template_kwargs=kwargs)) as tokenizer:
-        for messages in CONVERSATIONS:
-            turns = [message.model_dump() for message in messages]
-            expected = reference.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **kwargs)
-            assert tokenizer.render(messages) == expected
-
-
-@pytest.mark.parametrize(
-    ("family", "kwargs", "words"),
-    [
-        ("qwen", {"enable_thinkng": False}, "it reads enable_thinking, rest, text; correct"),
-        ("llama", THINKING, "it reads date_string; correct"),
-        ("gemma", THINKING, "it reads none but the conversation; correct"),
-    ],
-)
-def test_a_variable_that_the_template_does_not_read_is_refused(
-    families: dict[str, Path], family: str, kwargs: TemplateKwargs, words: str
-) -> None:
-    with pytest.raises(ConfigError, match=rf"chat\.template_kwargs\.enable_think.* is False, .*{words}"):
-        ChatTokenizer.open(families[family], template_kwargs=kwargs)
-
-
-@pytest.mark.parametrize(
-    ("template", "kwargs", "expected"),
-    [
-        (None, {}, True),
-        (None, THINKING, None),
-        ("{{ messages[0].content }}{% if enable_thinking %}<think>{% endif %}", {}, False),
-        ("{{ messages[0].content }}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}", {}, None),
-        ("{{ messages[0].content }}{{ enable_thinking | default('') | length }}", {}, None),
-        ("{{ messages[0].content }}", {}, None),
-    ],
-)
-def test_the_default_of_a_flag_is_found_by_rendering(
-    families: dict[str, Path], template: str | None, kwargs: TemplateKwargs, expected: bool | None
-) -> None:
-    with closing(ChatTokenizer.open(families["qwen"], chat_template=template, template_kwargs=kwargs)) as tokenizer:
-        assert tokenizer.default_flag("enable_thinking", CONVERSATIONS[0]) is expected
-
-
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        (None, "What is 12 + 30?"),
-        ("Question: {{ question }}\nAnswer:", "Question: What is 12 + 30?\nAnswer:"),
-        ("{{ bos_token }}{% for m in messages %}{{ m.content | upper }}{% endfor %}", "<s>WHAT IS 12 + 30?"),
-    ],
-)
-def test_a_completion_needs_no_chat_template(
-    families: dict[str, Path], tmp_path: Path, template: str | None, expected: str
-) -> None:
-    folder = tmp_path / "base"
-    shutil.copytree(families["mistral"], folder)
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    config.pop("chat_template", None)
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    (folder / "chat_template.jinja").unlink(missing_ok=True)
-    with pytest.raises(CheckpointError, match=r"set prompt\.format=completion for a base model"):
-        ChatTokenizer.open(folder)
-    with closing(ChatTokenizer.open(folder, chat_template=template, is_completion=True)) as tokenizer:
-        assert tokenizer.render(CONVERSATIONS[0]) == expected
-        (ids,) = tokenizer.encode([expected])
-        assert ids.count(tokenizer.bos_token_id or 0) == 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)
