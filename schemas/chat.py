@@ -9,6 +9,9 @@ from schemas.base import Section
 GIVEN_NAMES: Final = ("messages", "tools", "documents", "add_generation_prompt")
 """Variables of a chat template that follow from the conversation."""
 
+THINKING: Final = "enable_thinking"
+"""Flag by which templates of reasoning models open the answer with or without thinking."""
+
 TemplateValue = bool | int | float | str
 """A value that a chat template is given."""
 

@@ -7,6 +7,8 @@ values from (`DERIVED_KEYS`) are read by schemas/config/derivation.py.
 import re
 from typing import Final
 
+from schemas.chat import THINKING
+
 _NOT_SET: Final[tuple[object, ...]] = (None, "", [], {}, "none", "None")
 """Values by which training configs say that a key is not used."""
 
@@ -79,12 +81,14 @@ DERIVED_KEYS: Final = frozenset(
 )
 """Dotted keys that evaluation takes values of its own from."""
 
+WORKFLOW_SECTIONS: Final = ("eval_workflow_kwargs", "workflow_kwargs")
+"""Sections whose `enable_thinking` becomes chat.template_kwargs.enable_thinking, the one that wins first."""
+
 ENGINE_SECTIONS: Final = ("vllm", "sglang")
 """Sections that are read only where the backend is the engine of that name."""
 
 _DEFAULT_AGENT: Final = "areal.experimental.openai.proxy.online_agent._OnlineAgent"
 """What AReaL writes into a saved configuration whose file names no agent."""
-_WORKFLOW_KWARGS: Final = ("workflow_kwargs", "eval_workflow_kwargs")
 _WORDS_AT_TOP: Final = re.compile(
     r"agent|chat|decod|few_?shot|generat|gconfig|grad(er|ing)|judge|prompt|reward|sampling|scor|suffix|template|"
     r"think|tool|traj|turns|verif|workflow"
@@ -110,7 +114,7 @@ def changes_nothing(dotted: str, value: object, neutral: tuple[object, ...]) -> 
     if dotted == "rollout.agent" and isinstance(value, dict):
         agent: dict[object, object] = value
         return not agent or (agent.get("agent_cls_path") == _DEFAULT_AGENT and agent.get("mode", "inline") == "inline")
-    if dotted in _WORKFLOW_KWARGS and isinstance(value, dict):
+    if dotted in WORKFLOW_SECTIONS and isinstance(value, dict):
         kwargs: dict[object, object] = value
-        return not kwargs.keys() - {"enable_thinking"}  # it becomes chat.template_kwargs.enable_thinking
+        return not kwargs.keys() - {THINKING}
     return any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in neutral)

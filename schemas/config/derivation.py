@@ -7,7 +7,8 @@ import re
 from typing import Final
 
 from schemas.backend import parse_backend
-from schemas.config.deciding_keys import ENGINE_SECTIONS
+from schemas.chat import THINKING
+from schemas.config.deciding_keys import ENGINE_SECTIONS, WORKFLOW_SECTIONS
 from schemas.config.keys import KeyPath, Tree
 from schemas.config.origins import Origins, show_value
 from schemas.config.values import ValueReader
@@ -20,7 +21,7 @@ _REWARD: Final = ("reward_fn",)
 _REWARD_SOURCES: Final = (("valid_dataset", "reward_fn"), ("reward_fn_path",))
 _DTYPE: Final = ("actor", "dtype")
 _TEMPLATE_KWARGS: Final = ("chat", "template_kwargs")
-_THINKING: Final = tuple((section, "enable_thinking") for section in ("eval_workflow_kwargs", "workflow_kwargs"))
+_THINKING: Final = tuple((section, THINKING) for section in WORKFLOW_SECTIONS)
 _MAX_LENGTH: Final = ("valid_dataset", "max_length")
 _MAX_TOKENS: Final = (("eval_gconfig", "max_tokens"), ("gconfig", "max_tokens"))
 _INFERENCE: Final = re.compile(r"(vllm|sglang)(\[[^\]]*\])?[:.]([^+|]*)")
@@ -147,12 +148,12 @@ def _derive_thinking(values: Tree, reader: ValueReader, origins: Origins) -> lis
     section: Tree = dict(chat) if isinstance(chat, dict) else {}
     given = section.get("template_kwargs")
     kwargs: Tree = dict(given) if isinstance(given, dict) else {}
-    own = (*_TEMPLATE_KWARGS, path[-1])
-    if path[-1] not in kwargs:
-        values["chat"] = {**section, "template_kwargs": {**kwargs, path[-1]: value}}
+    own = (*_TEMPLATE_KWARGS, THINKING)
+    if THINKING not in kwargs:
+        values["chat"] = {**section, "template_kwargs": {**kwargs, THINKING: value}}
         origins.derived[own] = origins.derived[_TEMPLATE_KWARGS] = path
-    elif kwargs[path[-1]] != value:
-        return [_disagree(path, value, own, kwargs[path[-1]], origins)]
+    elif kwargs[THINKING] != value:
+        return [_disagree(path, value, own, kwargs[THINKING], origins)]
     return []
 
 

@@ -11,6 +11,7 @@ from infra.datasets.loading import CheckGolds, load_dataset
 from infra.handover import Handover
 from infra.tokenizer import ChatTokenizer
 from infra.tokenizer.files import digest_chat_template, digest_tokenizer, find_chat_template
+from schemas.chat import THINKING
 from schemas.checkpoint import CheckpointReport
 from schemas.config import EvaluationConfig
 from schemas.dataset import EvalItem, LoadedDataset
@@ -28,9 +29,6 @@ from tasks.validation_set.prompts import (
 )
 from tasks.validation_set.refused_rows import keep_refused_rows, refused_rows_kept
 from tasks.validation_set.versions import find_current_version, load_version
-
-_THINKING: Final = "enable_thinking"
-"""Flag by which templates of reasoning models open the answer with or without thinking."""
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +110,7 @@ def _load(
         render = None if examples is None else partial(examples.render, tokenizer=tokenizer, is_completion=completes)
         with _architecture_named(report):
             prompts = render_prompts(dataset, tokenizer, limits=limits, render=render)
-            default = tokenizer.default_flag(_THINKING, dataset.items[0].messages)
+            default = tokenizer.default_flag(THINKING, dataset.items[0].messages)
     return ValidationSet(
         name=dataset.name,
         version=dataset.version,
@@ -155,8 +153,8 @@ def _describe_prompts(config: EvaluationConfig, default: bool | None) -> list[st
     notes += [f"the chat template renders with {', '.join(given)} (chat.template_kwargs)"] if given else []
     if default is not None:
         notes.append(
-            f"the chat template takes {_THINKING}, which is not set: it renders as with {str(default).lower()} "
-            f"(chat.template_kwargs.{_THINKING})"
+            f"the chat template takes {THINKING}, which is not set: it renders as with {str(default).lower()} "
+            f"(chat.template_kwargs.{THINKING})"
         )
     return notes
 
