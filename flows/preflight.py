@@ -60,5 +60,5 @@ def check_dataset_elsewhere(config: EvaluationConfig, deployed: Iterable[JsonVal
     section = config.model_dump(mode="json", exclude_defaults=True)["valid_dataset"]
     is_procedural = config.valid_dataset.path.startswith(PREFIX) and not config.refresh.pool
     is_known = any(isinstance(each, dict) and each.get("valid_dataset") == section for each in deployed)
-    if not (is_procedural and is_known and config.reward_fn == "auto"):
+    if not (is_procedural and is_known and config.reward_fn == "auto" and config.prompt.few_shot is None):
         check_data(config)

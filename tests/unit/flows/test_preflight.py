@@ -32,6 +32,7 @@ def make(folder: Path, dataset: dict[str, object], **keys: object) -> Evaluation
         ({"path": "HERE/bad.jsonl", "columns": COLUMNS}, {}, "row 2"),
         ({"path": "HERE/good.jsonl", "columns": {"prompt": "q", "gold": "answer"}}, {}, "'q' is not in the data"),
         ({"path": "reasoning_gym:chain_summ?size=2"}, {}, "no task 'chain_summ'"),
+        ({"path": SUMS}, {"prompt": {"few_shot": {"n": 1, "path": "no/such.jsonl"}}}, "no/such.jsonl' does not exist"),
         ({"path": "HERE/good.jsonl", "columns": COLUMNS}, {"reward_fn": "no_such_module.f"}, "no_such_module"),
     ],
 )
