@@ -35,6 +35,8 @@ class ReplicaSet:
     """What the first worker of each replica is told."""
     avoided_nodes: frozenset[str] = frozenset()
     """Machines on which a scheduler starts no replica of this run any more."""
+    num_resumed: int = 0
+    """Samples that earlier attempts finished."""
 
     def __init__(
         self,
@@ -183,11 +185,11 @@ def start_attempt(
         if num_broken := set_aside_broken(run):
             record.add_difference(f"{num_broken} earlier workers set aside: {BROKEN}")
         done = finished_samples(run.replica_dirs())
-        record.num_resumed = len(done)
         if done:
             logger.info("run %s goes on: %d of %d samples are there", run.run_id, len(done), plan.num_planned)
         divided = divide_work(plan, done, len(settings.placements), settings.lengths)
         work = {replica: rows for replica, rows in enumerate(divided) if rows.num_rows}
         replicas = ReplicaSet(record, config, settings, work, launcher, stopping)
+        replicas.num_resumed = len(done)
         on_failure.pop_all()
     return replicas

@@ -30,6 +30,7 @@ class RunSession:
         record.call_on_loss(self.stopping.set)
         with record.failure_recorded():
             self.replicas = start_attempt(record, config, settings, provenance, stopping=self.stopping)
+        record.num_resumed = self.replicas.num_resumed  # not what this command makes before it makes some again
 
     def make_again(
         self, workers: Sequence[WorkerName], reason: str, *, avoided_nodes: frozenset[str] = frozenset()
@@ -47,7 +48,6 @@ class RunSession:
         kept = tuple(placement for replica, placement in enumerate(placements) if replica not in dropped)
         record.add_difference(f"{', '.join(map(str, workers))} quarantined: {reason}")
         last.launcher.close()
-        num_resumed = record.num_resumed
         self.replicas = start_attempt(
             record,
             last.config,
@@ -57,7 +57,6 @@ class RunSession:
             stopping=self.stopping,
         )
         self.replicas.avoided_nodes = last.avoided_nodes | avoided_nodes
-        record.num_resumed = num_resumed  # what this command made before was not taken over
 
     def __enter__(self) -> Self:
         """Return the session itself."""
