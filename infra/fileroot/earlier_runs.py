@@ -68,10 +68,11 @@ def is_sampled_alike(store: Store, run: PublishedRun, plan: Plan) -> bool:
         earlier = run_directory(store, run).read_plan()
     except StoreError:
         return False
-    return _is_asked_alike(earlier, plan) and all(
+    is_set_alike = all(
         getattr(earlier, name) == getattr(plan, name)
         for name in ("sampling", "engine", "dtype", "n_samples", "tokenizer_digest", "chat_template_digest")
     )
+    return is_set_alike and _is_asked_alike(earlier, plan)
 
 
 def _is_asked_alike(earlier: Plan, plan: Plan) -> bool:

@@ -52,14 +52,14 @@ class Examples:
                 f"{item.item_id} itself; lower it, or name a larger source by prompt.few_shot.path and .split"
             )
         chosen: dict[int, EvalItem] = {}
-        for number in count():
-            if len(chosen) == self._num_shots:
-                return list(chosen.values())
-            draw = hashlib.blake2b(f"{self._seed}\n{number}\n{question}".encode(errors="replace"), digest_size=8)
-            index = int.from_bytes(draw.digest()) % len(self._items)
+        numbers = count()
+        while len(chosen) < self._num_shots:
+            text = f"{self._seed}\n{next(numbers)}\n{question}"
+            index = int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest())
+            index %= len(self._items)
             if _question(self._items[index]) != question:
                 chosen.setdefault(index, self._items[index])
-        raise AssertionError("count has no end")
+        return list(chosen.values())
 
     def render(self, items: Sequence[EvalItem], tokenizer: ChatTokenizer, *, is_completion: bool) -> list[str]:
         """Return the prompt of each item: its examples, then its question.
