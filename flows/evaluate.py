@@ -193,9 +193,8 @@ def _generate_and_grade(config: EvaluationConfig, session: RunSession) -> None:
     try:
         for spec in session.replicas.specs:
             task = run_inference_task.with_options(task_run_name=f"run-inference-{spec.replica}")
-            replicas.append(
-                task.submit(spec, session.replicas)
-            )  # one by one: those before an interruption must be known
+            # one by one: those before an interruption must be known
+            replicas.append(task.submit(spec, session.replicas))
         grade_task(
             session.record,
             config.grading,

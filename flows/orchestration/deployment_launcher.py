@@ -7,6 +7,7 @@ server says `Running` for ever; here, the signs of life of the evaluation itself
 import logging
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -97,12 +98,12 @@ def _is_of_server(error: str, words: str) -> bool:
     return isinstance(kind, type) and issubclass(kind, httpx.TransportError)
 
 
+@dataclass(frozen=True, slots=True)
 class AutoLauncher:
     """Runs evaluations by the deployment `evaluate` where the Prefect server has it, else on this machine."""
 
-    def __init__(self, name: str = "") -> None:
-        """`name`: the set that the deployment belongs to."""
-        self._name = name
+    name: str = ""
+    """Set of deployments that it belongs to; empty for the set without a name."""
 
     def launch(self, order: EvaluationOrder) -> RunningEvaluation:
         """Start an attempt as is possible now.
@@ -111,16 +112,16 @@ class AutoLauncher:
             TransientError: the server does not answer, or does not take it.
             SetupError: a process cannot be started.
         """
-        deployment = find_deployment(self._name)
+        deployment = find_deployment(self.name)
         return LocalLauncher().launch(order) if deployment is None else _start_run(deployment, order)
 
 
+@dataclass(frozen=True, slots=True)
 class DeploymentLauncher:
     """Runs evaluations by the deployment `evaluate`."""
 
-    def __init__(self, name: str = "") -> None:
-        """`name`: the set that the deployment belongs to."""
-        self._name = name
+    name: str = ""
+    """Set of deployments that it belongs to; empty for the set without a name."""
 
     def launch(self, order: EvaluationOrder) -> "DeploymentEvaluation":
         """Create the flow run of that name, unless it is there.
@@ -128,9 +129,9 @@ class DeploymentLauncher:
         Raises:
             TransientError: the server does not take it, or is not there.
         """
-        deployment = find_deployment(self._name)
+        deployment = find_deployment(self.name)
         if deployment is None:
-            missing = name_deployment(self._name)
+            missing = name_deployment(self.name)
             raise TransientError(f"the Prefect server has no deployment {missing}; `milepost deploy` registers it")
         return _start_run(deployment, order)
 

@@ -37,11 +37,7 @@ from flows.orchestration.work_pools import COMMAND, PROCESS, Pool, ensure_pool, 
 from flows.preflight import check_dataset_elsewhere, check_layout_elsewhere
 from schemas.alerts import AlertsConfig
 from schemas.config import EvaluationConfig
-from schemas.deployment import (
-    DeploymentFile,
-    DeploymentSpec,
-    DeployReport,
-)
+from schemas.deployment import DeploymentFile, DeploymentSpec, DeployReport
 from schemas.errors import ConfigError, SetupError
 from tasks.alerts.task import PREFECT_FAILURES
 from tasks.watching.root import find_root
@@ -167,19 +163,17 @@ def _complete_specs(
         return tuple(complete_spec(spec, wanted, pool, held[spec.name]) for spec in specs)
     (reconciled,) = (spec for spec in specs if "root" in spec.parameters)
     root = complete_spec(reconciled, wanted, pool, held[reconciled.name]).parameters["root"]
+    is_root_known = root != reconciled.parameters["root"]
     done: list[DeploymentSpec] = []
     for spec in specs:
         before = held[spec.name]
-        if spec.name == SHARED:
-            shared = (
-                pool
-                if before is None
-                else find_pool(client, before.work_pool_name or pool.name, None, spec.work_pool.name)
-            )
-            done.append(complete_spec(spec, Wanted(), shared, before))
-        else:
-            is_known = root != reconciled.parameters["root"]
-            done.append(complete_spec(narrow_to_root(spec, root) if is_known else spec, wanted, pool, before))
+        if spec.name != SHARED:
+            narrowed = narrow_to_root(spec, root) if is_root_known else spec
+            done.append(complete_spec(narrowed, wanted, pool, before))
+            continue
+        name = before.work_pool_name if before else None
+        shared = pool if before is None else find_pool(client, name or pool.name, None, spec.work_pool.name)
+        done.append(complete_spec(spec, Wanted(), shared, before))
     return tuple(done)
 
 
