@@ -104,7 +104,7 @@ class ReplicaReport(Model):
 
     @property
     def name(self) -> WorkerName:
-        """Who it is."""
+        """Replica and attempt of the worker."""
         return WorkerName(replica=self.number, attempt=self.attempt)
 
 

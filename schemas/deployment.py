@@ -145,7 +145,7 @@ class Registration(Model):
     """What became of one thing on the server."""
 
     kind: Literal["work pool", "work queue", "GPU budget", "deployment", "automation", "alert target"]
-    """What it is."""
+    """Kind of the object on the server."""
     name: str
     """Name of the object on the server."""
     id: str

@@ -39,7 +39,7 @@ class EngineEnvironment(NamedTuple):
     """The environment that has transformers' classes."""
 
     python: Path
-    """Its interpreter."""
+    """Interpreter of the environment."""
     packages: Mapping[str, str]
     """Version by package; without transformers nothing is compared."""
 

@@ -14,7 +14,7 @@ class SelectedClient(NamedTuple):
     """A way of talking with Slurm."""
 
     client: SlurmClient
-    """It."""
+    """Client that was selected."""
     reason: str
     """For people: which it is, and why."""
 

@@ -43,7 +43,7 @@ class ValidationRequest(Model):
     current: Path
     """The same."""
     config: DriftConfig
-    """How."""
+    """Tests and their thresholds."""
 
 
 class ValidationReply(Model):
